@@ -1,0 +1,44 @@
+# Every target sets up all that it needs from a bare checkout: Python 3.11+, git and make suffice.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed-$(shell cksum < pyproject.toml | cut -d' ' -f1)
+SEEDS ?= 300
+ARGS ?=
+
+.PHONY: help setup lint format test bench sim demo clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing dependencies into $(VENV) (about a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[local,dev]'
+	@touch $@
+
+setup: $(STAMP) ## create .venv with everything
+
+lint: setup ## ruff, mypy, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: setup ## unit, contract, integration (real Valkey, real Envoy) and end-to-end tests
+	$(BIN)/python -m pytest tests/unit tests/contract tests/integration tests/e2e $(ARGS)
+
+demo: setup ## a whole fleet on this machine, with faults, and what came of the traffic
+	$(BIN)/epp-fleet demo $(ARGS)
+
+bench: setup ## performance table, also as build/bench.json
+	$(BIN)/python -m tests.bench $(ARGS)
+
+clean: ## remove everything that make created
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Where gateways learn the owners from."""

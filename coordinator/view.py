@@ -1,0 +1,68 @@
+"""What the web room may see of a coordinator, leader or follower: one read model, two commands."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from fleet.errors import FleetError
+from fleet.model import LeaderInfo, MemberStatus, ShardMap
+
+
+class UnknownWorker(FleetError):
+    """No live worker has this id."""
+
+
+class DrainConflict(FleetError):
+    """The command makes no sense now (already draining, not draining, worker dead)."""
+
+
+class NotLeading(FleetError):
+    """Only the leader commands.
+
+    Attributes:
+        leader: where to go instead, or None if there is none at the moment.
+    """
+
+    def __init__(self, leader: LeaderInfo | None) -> None:
+        super().__init__("this coordinator does not lead")
+        self.leader = leader
+
+
+class View(Protocol):
+    """A coordinator as its HTTP side sees it. Reads never block."""
+
+    @property
+    def id(self) -> str:
+        """This coordinator."""
+        ...
+
+    def shard_map(self) -> ShardMap | None:
+        """The latest map known here; None before the first."""
+        ...
+
+    def members(self) -> Sequence[MemberStatus]:
+        """Workers ordered by id, dead ones for 60 s after their death included."""
+        ...
+
+    def leader(self) -> LeaderInfo | None:
+        """Who leads, as far as known here."""
+        ...
+
+    def leading(self) -> bool:
+        """Whether this coordinator holds a valid term."""
+        ...
+
+    def ready(self) -> str | None:
+        """None if reads can be answered and all loops live; else the reason why not."""
+        ...
+
+    def alive(self) -> bool:
+        """Whether the loop and every supervised task live."""
+        ...
+
+    async def set_drain(self, worker: str, on: bool) -> None:
+        """Tell `worker` to set or lift its drain mark; returns when it was handed over.
+
+        Raises:
+            NotLeading, UnknownWorker, DrainConflict: see there.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""Reading the model servers' metrics."""

@@ -1,0 +1,1 @@
+"""The ext_proc session: a pure state machine, messages in, messages out."""

@@ -1,0 +1,1 @@
+"""Picking an endpoint: pure decisions over endpoints and their metrics."""

@@ -1,0 +1,66 @@
+"""The words that the ext_proc session and the scheduler share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class PickRequest:
+    """What is known of a request when an endpoint is picked.
+
+    Attributes:
+        model: the request's `model`; None for a request without a body.
+        subset: normalised `ip:port` or bare `ip` texts of the subset hint; None = no hint.
+        header: looks a request header up by lower-case name.
+    """
+
+    model: str | None
+    subset: frozenset[str] | None
+    header: Callable[[str], str | None]
+
+
+class Pick(Protocol):
+    """A chosen endpoint; its in-flight count is already raised."""
+
+    @property
+    def address(self) -> str:
+        """`ip:port` as it goes on the wire."""
+        ...
+
+    @property
+    def headers_reply(self) -> bytes:
+        """Prebuilt ProcessingResponse(request_headers) that names this endpoint."""
+        ...
+
+    def release(self) -> None:
+        """Lower the in-flight count; idempotent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no endpoint: an HTTP status with an OpenAI-shaped error and a reason header.
+
+    Attributes:
+        status: 400, 413, 429 or 503.
+        reason: value of `x-llm-d-request-dropped-reason`, or "" for none (400, 413).
+        message: for the client; never quotes the body.
+    """
+
+    status: int
+    reason: str
+    message: str
+
+
+class Picker(Protocol):
+    """One route group as a session sees it."""
+
+    def pick(self, request: PickRequest) -> Pick | Refusal:
+        """Choose, and count in flight, in one step."""
+        ...
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether a request without `model` cannot be routed (several pools share the group)."""
+        ...

@@ -1,0 +1,1 @@
+"""The epp-fleet command."""

@@ -1,0 +1,1 @@
+"""The internal port: messages and how they are coded."""

@@ -1,0 +1,119 @@
+"""The internal port's messages: what the leader and a worker tell each other.
+
+Encoded as MessagePack, each a tagged struct; unknown fields are ignored and new fields have
+defaults, so that format N and N-1 understand each other. A `format` above ours + 1 is refused.
+
+Order on a control stream (opened by the leader, metadata `authorization: Bearer <token>`):
+
+    leader                                  worker
+    LeaderHello{epoch, leader}       ->
+                                     <-     WorkerHello{member}      (or ends FAILED_PRECONDITION
+                                                                      when it has seen higher)
+    Assign{share}, SetDrain{on}      ->
+                                     <-     Report{...}  at once after a change, and every heartbeat
+
+Two leaders: the higher epoch's stream wins; the worker ends the other.
+"""
+
+import msgspec
+
+from fleet.model import Hold, LeaderInfo, Load, Member, MemberStatus, Share, ShardMap
+from fleet.model.identity import EpochVersion, GroupKey
+
+FORMAT = 1
+SERVICE = "epp_fleet.internal.v1.Worker"
+CONTROL_METHOD = f"/{SERVICE}/Control"
+COORDINATOR_SERVICE = "epp_fleet.internal.v1.Coordinator"
+WATCH_MAP_METHOD = f"/{COORDINATOR_SERVICE}/WatchMap"
+SEEN_EPOCH_KEY = "epp-fleet-epoch"
+"""Trailing metadata of a refused control stream: the highest epoch that the worker has seen."""
+
+
+class LeaderHello(msgspec.Struct, frozen=True, tag="leader_hello"):
+    """First message down."""
+
+    fleet: str
+    epoch: int
+    leader: LeaderInfo
+    format: int = FORMAT
+
+
+class Assign(msgspec.Struct, frozen=True, tag="assign"):
+    """The whole share of the worker; applied exactly if its version is higher than the last."""
+
+    share: Share
+    format: int = FORMAT
+
+
+class SetDrain(msgspec.Struct, frozen=True, tag="set_drain"):
+    """Set or lift the worker's own drain mark."""
+
+    on: bool
+    format: int = FORMAT
+
+
+class Verdict(msgspec.Struct, frozen=True, tag="verdict"):
+    """The leader's last word to an incarnation.
+
+    Attributes:
+        kind: `dead` (rejoin under a new incarnation) or `duplicate` (the id is taken: exit 2).
+    """
+
+    incarnation: str
+    kind: str
+    reason: str
+    format: int = FORMAT
+
+
+class WorkerHello(msgspec.Struct, frozen=True, tag="worker_hello"):
+    """First message up: the worker by its own words, holds and highest epoch.version included."""
+
+    member: Member
+    format: int = FORMAT
+
+
+class HoldReport(msgspec.Struct, frozen=True):
+    """How far the worker is with one group.
+
+    Attributes:
+        synced: the pools' pods are listed (and each endpoint scraped once, or tried).
+        quiet: a draining group to which nothing has strayed for `quiet_seconds`.
+        streams_per_second: smoothed over about 10 s.
+    """
+
+    group: GroupKey
+    hold: Hold
+    synced: bool
+    quiet: bool = False
+    streams_per_second: float = 0.0
+
+
+class Report(msgspec.Struct, frozen=True, tag="report"):
+    """Sent by the worker's serving loop at once after a change, and every heartbeat.
+
+    Attributes:
+        version: the last share that was applied.
+    """
+
+    version: EpochVersion
+    seen: EpochVersion
+    holds: tuple[HoldReport, ...]
+    draining: bool
+    load: Load
+    format: int = FORMAT
+
+
+Down = LeaderHello | Assign | SetDrain | Verdict
+Up = WorkerHello | Report
+
+
+class MapUpdate(msgspec.Struct, frozen=True, tag="map_update"):
+    """Pushed by the leader to followers over `WatchMap` on every change (at most every 0.1 s).
+
+    Attributes:
+        shard_map: None while the leader settles and has published nothing yet.
+    """
+
+    shard_map: ShardMap | None
+    members: tuple[MemberStatus, ...]
+    format: int = FORMAT

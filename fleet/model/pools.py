@@ -1,0 +1,127 @@
+"""Pools, pods and the endpoints that follow from them: trimmed to what placing and picking need."""
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fleet.model.identity import GroupKey, PoolId, PoolRef
+
+
+class FailureMode(StrEnum):
+    """`InferencePool.spec.endpointPickerRef.failureMode`; honoured by the gateway."""
+
+    OPEN = "FailOpen"
+    CLOSE = "FailClose"
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """An InferencePool (inference.networking.k8s.io/v1, or the older v1alpha2).
+
+    Attributes:
+        selector: matchLabels; all must be equal on a pod of the same namespace. Empty selects none.
+        target_ports: 1..8 ports; a pod is one endpoint per port.
+        group: the route group its endpointPickerRef names; None without one (nothing routes to it).
+    """
+
+    ref: PoolRef
+    uid: str
+    selector: Mapping[str, str]
+    target_ports: tuple[int, ...]
+    group: GroupKey | None
+    failure_mode: FailureMode = FailureMode.CLOSE
+    app_protocol: str = "http"
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def id(self) -> PoolId:
+        """Name and uid: one life of this pool."""
+        return PoolId(self.ref, self.uid)
+
+    def selects(self, pod: "Pod") -> bool:
+        """Whether `pod` belongs to this pool, ready or not."""
+        if not self.selector or pod.namespace != self.ref.namespace:
+            return False
+        return all(pod.labels.get(key) == value for key, value in self.selector.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A Pod, trimmed.
+
+    Attributes:
+        ready: Ready condition True, no deletionTimestamp, phase neither Failed nor Succeeded, and
+            an IP is known.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    ip: str
+    ready: bool
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A Service, trimmed to what ownership and routes ask.
+
+    Attributes:
+        ports: port number -> port name ("" for an unnamed port).
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    selector: Mapping[str, str]
+    type: str
+    ports: Mapping[int, str]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One pod at one target port: what a pick names.
+
+    Attributes:
+        address: `ip:port` as it goes on the wire, IPv6 as `[::1]:8000`.
+        rank: index of the port in the pool's targetPorts.
+    """
+
+    pod: str
+    pod_uid: str
+    address: str
+    rank: int
+
+
+def join_host_port(ip: str, port: int) -> str:
+    """`ip:port`, with an IPv6 address compressed and in brackets.
+
+    Raises:
+        ValueError: `ip` is no IP address.
+    """
+    parsed = ipaddress.ip_address(ip)
+    return f"[{parsed.compressed}]:{port}" if parsed.version == 6 else f"{parsed}:{port}"
+
+
+def endpoints_of(pool: Pool, pods: Iterable[Pod]) -> tuple[Endpoint, ...]:
+    """The ready endpoints of `pool` among `pods`, ordered by pod name and rank."""
+    chosen = sorted(
+        (pod for pod in pods if pod.ready and pool.selects(pod)), key=lambda pod: pod.name
+    )
+    return tuple(
+        Endpoint(pod.name, pod.uid, join_host_port(pod.ip, port), rank)
+        for pod in chosen
+        for rank, port in enumerate(pool.target_ports)
+    )
+
+
+def group_pools(pools: Iterable[Pool]) -> dict[GroupKey, tuple[Pool, ...]]:
+    """Pools by route group, each ordered by name; pools without a group are left out."""
+    groups: dict[GroupKey, list[Pool]] = {}
+    for pool in pools:
+        if pool.group is not None:
+            groups.setdefault(pool.group, []).append(pool)
+    return {key: tuple(sorted(members, key=lambda p: p.ref)) for key, members in groups.items()}

@@ -1,0 +1,33 @@
+"""Settings: one YAML file, then `EPP_FLEET_*` environment, then flags; checked as a whole."""
+
+from fleet.settings.load import load_settings
+from fleet.settings.model import (
+    CoordinatorSettings,
+    ElectionSettings,
+    LogSettings,
+    MembershipSettings,
+    PlacementSettings,
+    RedisSettings,
+    RouteSettings,
+    ScrapeSettings,
+    SecuritySettings,
+    Settings,
+    SourceSettings,
+    WorkerSettings,
+)
+
+__all__ = [
+    "CoordinatorSettings",
+    "ElectionSettings",
+    "LogSettings",
+    "MembershipSettings",
+    "PlacementSettings",
+    "RedisSettings",
+    "RouteSettings",
+    "ScrapeSettings",
+    "SecuritySettings",
+    "Settings",
+    "SourceSettings",
+    "WorkerSettings",
+    "load_settings",
+]

@@ -1,0 +1,1 @@
+"""Pools, pods and Services, from a folder of manifests."""

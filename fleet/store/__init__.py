@@ -1,0 +1,1 @@
+"""The shared memory of the fleet: one contract, Redis and in-memory."""

@@ -17,7 +17,7 @@ Two leaders: the higher epoch's stream wins; the worker ends the other.
 
 import msgspec
 
-from fleet.model import Hold, LeaderInfo, Load, Member, MemberStatus, Share, ShardMap
+from fleet.model import Hold, LeaderInfo, Load, Member, MemberStatus, ShardMap, Share
 from fleet.model.identity import EpochVersion, GroupKey
 
 FORMAT = 1

@@ -13,9 +13,15 @@ Rules that every implementation keeps:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from fleet.model import EpochVersion, LeaderInfo, Member, RingSpec, ShardMap, Share
+
+MAX_EPOCH: Final = 2**50
+"""No epoch above this is ever given: scripts count in doubles, and none can be that high."""
+
+MAX_MOVES: Final = 10_000
+"""About how many entries the audit stream keeps."""
 
 
 class Guard(NamedTuple):
@@ -134,8 +140,8 @@ class Store(Protocol):
         """Write map, ring, shares and moves in one guarded step.
 
         Refused unless `guard` holds the lease, the epoch of the map is the guard's, and the stored
-        map's version is not higher. Repeating the same publication is no error and adds no move
-        twice.
+        map's version is lower. Repeating the same publication is no error and adds no move twice;
+        another map under a version that is already stored is refused.
 
         Raises:
             StoreRefused: see above.

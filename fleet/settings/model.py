@@ -1,23 +1,27 @@
 """Every setting, its unit and the reason for its default. Units are in the names.
 
 Timer defaults and their cross-checks follow one rule: a thing that waits for another must wait
-longer than the other may take. `fleet.settings.checks` holds the rules.
+longer than the other may take. `fleet.settings.checks` holds the rules; what a single value may be
+stands beside it as `Annotated` metadata (`fleet.settings.limits`).
 """
 
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from fleet.settings.limits import Choice, DnsLabel, Host, Port, Range, StoreUrl
 
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
     """The store."""
 
-    url: str = "redis://127.0.0.1:6379/0"
+    url: Annotated[str, StoreUrl()] = "redis://127.0.0.1:6379/0"
     """redis://, rediss:// or unix://; Redis or Valkey >= 6.2."""
 
-    request_timeout_seconds: float = 0.3
+    request_timeout_seconds: Annotated[float, Range(0.01, 10)] = 0.3
     """Connect and answer, each; no retries inside. 2 x this + lease renew <= lease TTL."""
 
-    min_acks: int = 0
+    min_acks: Annotated[int, Range(0, 8)] = 0
     """Replicas that must acknowledge an acquired lease (WAIT): 0 single node, 1 with Sentinel."""
 
 
@@ -25,13 +29,13 @@ class RedisSettings:
 class ElectionSettings:
     """Who leads."""
 
-    kind: str = "redis"
+    kind: Annotated[str, Choice(("redis",))] = "redis"
     """Where the lease lives; `redis` is the one kind so far."""
 
-    ttl_seconds: float = 2.0
+    ttl_seconds: Annotated[float, Range(0.1, 300)] = 2.0
     """A leader that did not renew for this long is replaced."""
 
-    renew_seconds: float = 0.5
+    renew_seconds: Annotated[float, Range(0.02, 30)] = 0.5
     """How often the leader renews and a follower looks."""
 
 
@@ -39,13 +43,13 @@ class ElectionSettings:
 class MembershipSettings:
     """Who is alive."""
 
-    heartbeat_seconds: float = 0.5
+    heartbeat_seconds: Annotated[float, Range(0.02, 60)] = 0.5
     """A worker's beat to the store and its report on the control stream, +-10 % jitter."""
 
-    ttl_seconds: float = 2.0
+    ttl_seconds: Annotated[float, Range(0.1, 300)] = 2.0
     """Beat and control stream both silent for this long = dead. At least 3 heartbeats."""
 
-    refusal_gap_seconds: float = 0.05
+    refusal_gap_seconds: Annotated[float, Range(0.001, 5)] = 0.05
     """Between the two connection attempts that prove a refusal."""
 
 
@@ -53,16 +57,16 @@ class MembershipSettings:
 class PlacementSettings:
     """Where groups go."""
 
-    vnodes: int = 160
+    vnodes: Annotated[int, Range(1, 4096)] = 160
     """Ring points per unit of weight."""
 
-    cap_ratio: float = 1.08
+    cap_ratio: Annotated[float, Range(1, 10, above=True)] = 1.08
     """A worker's cap = this x the mean load; fixed until it leaves the two bounds below."""
 
-    cap_ratio_low: float = 1.05
+    cap_ratio_low: Annotated[float, Range(1, 10, above=True)] = 1.05
     """The cap is recomputed when it is less than this x the present mean."""
 
-    cap_ratio_high: float = 1.10
+    cap_ratio_high: Annotated[float, Range(1, 10, above=True)] = 1.10
     """... or more than this x the present mean."""
 
 
@@ -70,20 +74,20 @@ class PlacementSettings:
 class CoordinatorSettings:
     """The leader's loop and the coordinator's listeners."""
 
-    host: str = "0.0.0.0"  # noqa: S104 - a pod listens on its own address
-    http_port: int = 8080
-    internal_port: int = 8081
+    host: Host = "0.0.0.0"  # noqa: S104 - a pod listens on its own address
+    http_port: Port = 8080
+    internal_port: Port = 8081
 
     advertise_host: str = ""
     """The address others reach this process by; empty = `host`, which must then be one."""
 
-    tick_seconds: float = 0.25
+    tick_seconds: Annotated[float, Range(0.01, 10)] = 0.25
     """The leader looks at the world on every event, and at least this often."""
 
-    map_poll_seconds: float = 0.1
+    map_poll_seconds: Annotated[float, Range(0.01, 10)] = 0.1
     """How often a follower looks for a newer map in the store."""
 
-    move_deadline_seconds: float = 30.0
+    move_deadline_seconds: Annotated[float, Range(0.1, 3600)] = 30.0
     """A planned move whose gainer has not acknowledged by then goes on as a plain move."""
 
 
@@ -91,46 +95,46 @@ class CoordinatorSettings:
 class WorkerSettings:
     """The worker's listeners and bounds."""
 
-    host: str = "0.0.0.0"  # noqa: S104 - a pod listens on its own address
-    ext_proc_port: int = 9002
-    health_port: int = 9003
-    internal_port: int = 9004
-    http_port: int = 9090
+    host: Host = "0.0.0.0"  # noqa: S104 - a pod listens on its own address
+    ext_proc_port: Port = 9002
+    health_port: Port = 9003
+    internal_port: Port = 9004
+    http_port: Port = 9090
 
     advertise_host: str = ""
     """The address others reach this process by; empty = `host`, which must then be one."""
 
-    weight: int = 1
+    weight: Annotated[int, Range(1, 100)] = 1
     """Share of the ring relative to other workers, 1..100."""
 
     zone: str = ""
     node: str = ""
 
-    share_poll_seconds: float = 1.0
+    share_poll_seconds: Annotated[float, Range(0.05, 60)] = 1.0
     """How often the worker repairs its share from the store."""
 
-    propagation_seconds: float = 1.0
+    propagation_seconds: Annotated[float, Range(0, 600)] = 1.0
     """How long gateways may take to follow a route change."""
 
-    stray_hold_seconds: float = 5.0
+    stray_hold_seconds: Annotated[float, Range(0.1, 60)] = 5.0
     """How long a stream of a pool that this worker does not know waits for an owner."""
 
-    stray_hold_streams: int = 1024
+    stray_hold_streams: Annotated[int, Range(1, 1_000_000)] = 1024
     """How many such streams may wait at once; more are refused at once."""
 
-    quiet_seconds: float = 30.0
+    quiet_seconds: Annotated[float, Range(0.1, 3600)] = 30.0
     """A draining group is dropped after this long without a stray."""
 
-    stream_drain_seconds: float = 600.0
+    stream_drain_seconds: Annotated[float, Range(0, 86_400)] = 600.0
     """A stopping worker waits at most this long for its open streams."""
 
-    max_body_bytes: int = 16 * 1024 * 1024
+    max_body_bytes: Annotated[int, Range(1024, 2**30)] = 16 * 1024 * 1024
     """A request body over this is answered 413."""
 
-    max_buffered_bytes: int = 256 * 1024 * 1024
+    max_buffered_bytes: Annotated[int, Range(1024, 2**40)] = 256 * 1024 * 1024
     """Request bodies held by the whole worker; a stream that would pass it is answered 429."""
 
-    max_streams_per_connection: int = 4096
+    max_streams_per_connection: Annotated[int, Range(1, 2**31 - 1)] = 4096
     """SETTINGS_MAX_CONCURRENT_STREAMS: one gateway thread's open requests to this worker."""
 
 
@@ -138,22 +142,22 @@ class WorkerSettings:
 class ScrapeSettings:
     """Reading the model servers' metrics."""
 
-    interval_seconds: float = 0.05
+    interval_seconds: Annotated[float, Range(0.01, 60)] = 0.05
     """The shortest interval, for a pool with much traffic."""
 
-    idle_interval_seconds: float = 30.0
+    idle_interval_seconds: Annotated[float, Range(0.01, 3600)] = 30.0
     """The longest interval, for a pool without traffic."""
 
-    timeout_seconds: float = 1.0
+    timeout_seconds: Annotated[float, Range(0.01, 60)] = 1.0
     """One scrape, from connect to the last byte."""
 
-    max_page_bytes: int = 32 * 1024 * 1024
+    max_page_bytes: Annotated[int, Range(1024, 2**30)] = 32 * 1024 * 1024
     """A longer metrics page is a failed scrape."""
 
-    max_in_flight: int = 64
+    max_in_flight: Annotated[int, Range(1, 65_536)] = 64
     """Scrapes at once in one worker."""
 
-    budget_ratio: float = 0.25
+    budget_ratio: Annotated[float, Range(0, 1, above=True)] = 0.25
     """Share of a core that scraping may take; intervals stretch to keep it."""
 
 
@@ -164,7 +168,7 @@ class SourceSettings:
     manifests: str = ""
     """A folder of Kubernetes manifests, re-read on change."""
 
-    poll_seconds: float = 0.2
+    poll_seconds: Annotated[float, Range(0.01, 60)] = 0.2
     """How often the folder is looked at."""
 
 
@@ -175,10 +179,10 @@ class RouteSettings:
     eds_directory: str = ""
     """A folder of Envoy EDS files, one per route group; written by the leader."""
 
-    lock_wait_seconds: float = 0.3
+    lock_wait_seconds: Annotated[float, Range(0, 5)] = 0.3
     """How long a route file's lock is waited for before it is written anyway."""
 
-    repair_seconds: float = 0.25
+    repair_seconds: Annotated[float, Range(0.01, 1)] = 0.25
     """How often the leader looks for routes that it did not write; repairs come within 1 s."""
 
 
@@ -194,10 +198,10 @@ class SecuritySettings:
 class LogSettings:
     """What is written to standard error."""
 
-    level: str = "info"
+    level: Annotated[str, Choice(("debug", "info", "warning", "error"))] = "info"
     """debug, info, warning or error."""
 
-    format: str = "console"
+    format: Annotated[str, Choice(("console", "json"))] = "console"
     """console or json."""
 
 
@@ -205,7 +209,7 @@ class LogSettings:
 class Settings:
     """The whole settings file; see deploy/settings.yaml for the annotated form."""
 
-    fleet: str = "default"
+    fleet: Annotated[str, DnsLabel()] = "default"
     """Name of this fleet: prefix of its keys in the store; DNS label."""
 
     redis: RedisSettings = field(default_factory=RedisSettings)

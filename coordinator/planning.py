@@ -1,0 +1,488 @@
+"""From what is and what should be to the next shard map. Pure: no I/O, no clock.
+
+First placements and fail-overs take effect at once. Planned moves are made before they are broken:
+the gainer opens the pools (`moving`), then owns them, and the loser keeps them as `draining` until
+nothing strays to it any more. `since` changes only with the owners, and every change of owners
+leaves a record for the audit stream.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from fleet.model import (
+    DeadMember,
+    EpochVersion,
+    GroupKey,
+    Hold,
+    LeaderInfo,
+    Member,
+    Phase,
+    Placement,
+    PoolId,
+    Reason,
+    ShardMap,
+)
+
+DONE = "done"
+DEADLINE = "deadline"
+CANCELLED = "cancelled"
+GAINER_DEAD = "gainer_dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A worker that is not dead.
+
+    Attributes:
+        accepts: whether it may be given groups (it is not draining).
+    """
+
+    id: str
+    incarnation: str
+    ext_proc: str
+    accepts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How far a worker says it is with one group; see the control messages' HoldReport."""
+
+    hold: Hold
+    synced: bool
+    quiet: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The latest report of one living incarnation.
+
+    Attributes:
+        version: the last share that it applied.
+    """
+
+    version: EpochVersion
+    holds: Mapping[GroupKey, Held]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where placement wants a group, and why."""
+
+    owner: str | None
+    standby: str | None
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A group that changed hands, or failed to; times are wall-clock seconds."""
+
+    group: GroupKey
+    source: str
+    target: str
+    reason: Reason
+    started: float
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """When and with which version a group began to open or to move.
+
+    Attributes:
+        began: monotonic seconds.
+        wall: wall-clock seconds, for the audit record.
+        version: reports of an older share say nothing about it.
+    """
+
+    began: float
+    wall: float
+    version: EpochVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that the next map follows from.
+
+    Attributes:
+        previous: the last published map, or None.
+        version: what the next map will be numbered, if there is one.
+        groups: every route group there is, with its pools.
+        peers: living workers by id.
+        told: latest reports by worker id.
+        pending: of the last plan; a new leader starts with none.
+        now, wall: monotonic and wall-clock seconds.
+    """
+
+    fleet: str
+    leader: LeaderInfo
+    previous: ShardMap | None
+    version: EpochVersion
+    groups: Mapping[GroupKey, tuple[PoolId, ...]]
+    peers: Mapping[str, Peer]
+    dead: tuple[DeadMember, ...]
+    told: Mapping[str, Told]
+    pending: Mapping[GroupKey, Pending]
+    now: float
+    wall: float
+    move_deadline_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The outcome: `shard_map` is None if nothing changed."""
+
+    shard_map: ShardMap | None
+    changes: tuple[Change, ...]
+    pending: Mapping[GroupKey, Pending]
+
+
+TargetOf = Callable[[GroupKey], Target]
+
+
+def survivors(previous: ShardMap | None, peers: Mapping[str, Peer]) -> frozenset[str]:
+    """Workers of `previous` that still live as the same incarnation."""
+    if previous is None:
+        return frozenset()
+    return frozenset(
+        worker
+        for worker, incarnation in previous.incarnations.items()
+        if worker in peers and peers[worker].incarnation == incarnation
+    )
+
+
+def heir(placement: Placement, alive: frozenset[str]) -> str | None:
+    """Who owns the group when every owner is dead: the gainer of a move, else the stand-by."""
+    for candidate in (placement.moving_to, placement.standby):
+        if candidate is not None and candidate in alive:
+            return candidate
+    return None
+
+
+def holder(placement: Placement, alive: frozenset[str]) -> str | None:
+    """Who holds or will hold the group as things are under way: what placement is sticky to."""
+    owner = next((o for o in placement.owners if o in alive), None)
+    if owner is None:
+        return heir(placement, alive)
+    if placement.moving_to is not None and placement.moving_to in alive:
+        return placement.moving_to
+    return owner
+
+
+@dataclass(slots=True)
+class _Step:
+    """One pass over all groups."""
+
+    at: Situation
+    alive: frozenset[str]
+    changes: list[Change] = field(default_factory=list)
+    pending: dict[GroupKey, Pending] = field(default_factory=dict)
+
+    def place(self, group: GroupKey, pools: tuple[PoolId, ...], target: Target) -> Placement:
+        previous = self.at.previous
+        before = None if previous is None else previous.placements.get(group)
+        if before is None:
+            return self._first(group, pools, target)
+        if self._settled(before, pools, target):
+            return before
+        owner = next((o for o in before.owners if o in self.alive), None)
+        if owner is None:
+            after = self._fail_over(before, target)
+        elif before.moving_to is not None:
+            after = self._go_on(before, owner, target)
+        else:
+            after = self._keep_or_move(before, owner, target)
+        return self._tidy(before, after, pools)
+
+    def _settled(self, before: Placement, pools: tuple[PoolId, ...], target: Target) -> bool:
+        """The common case, without a copy: 10,000 of these are 5 ms instead of 60."""
+        return (
+            before.phase is Phase.OWNED
+            and before.owners == (target.owner,)
+            and target.owner in self.alive
+            and before.standby == target.standby
+            and before.moving_to is None
+            and not before.draining
+            and before.pools == pools
+        )
+
+    # -- first placement and fail-over ---------------------------------------------------------
+
+    def _first(self, group: GroupKey, pools: tuple[PoolId, ...], target: Target) -> Placement:
+        if target.owner is None:
+            return Placement(
+                group, pools, Phase.UNOWNED, (), None, Reason.INITIAL, since=self.at.wall
+            )
+        self._begin(group)
+        self._record(group, "", target.owner, target.reason, DONE)
+        return Placement(
+            group,
+            pools,
+            Phase.OPENING,
+            (target.owner,),
+            _other(target.standby, target.owner),
+            target.reason,
+            since=self.at.wall,
+        )
+
+    def _fail_over(self, before: Placement, target: Target) -> Placement:
+        heir_now = heir(before, self.alive)
+        if heir_now is not None and not self._accepts(heir_now) and self._accepts(target.owner):
+            heir_now = None
+        owner = heir_now or target.owner
+        lost = bool(before.owners)
+        if owner is None:
+            return replace(
+                before,
+                phase=Phase.UNOWNED,
+                owners=(),
+                standby=None,
+                moving_to=None,
+                since=self.at.wall if lost else before.since,
+                reason=Reason.OWNER_DEAD if lost else before.reason,
+            )
+        reason = Reason.OWNER_DEAD if lost else target.reason
+        self._begin(before.group)
+        self._record(before.group, before.owners[0] if lost else "", owner, reason, DONE)
+        return replace(
+            before,
+            phase=Phase.OPENING,
+            owners=(owner,),
+            standby=_other(target.standby, owner) or _other(target.owner, owner),
+            moving_to=None,
+            since=self.at.wall,
+            reason=reason,
+        )
+
+    # -- planned moves --------------------------------------------------------------------------
+
+    def _keep_or_move(self, before: Placement, owner: str, target: Target) -> Placement:
+        if target.owner is None or target.owner == owner:
+            return self._kept(before, owner, target)
+        self._begin(before.group)
+        return replace(
+            before,
+            phase=Phase.MOVING,
+            owners=(owner,),
+            moving_to=target.owner,
+            standby=_other(self._living(before.standby), owner),
+            reason=target.reason,
+        )
+
+    def _kept(self, before: Placement, owner: str, target: Target) -> Placement:
+        phase = before.phase
+        if phase is not Phase.OWNED:
+            phase = Phase.OWNED if self._holds(before.group, owner, Hold.OWNER) else Phase.OPENING
+            if phase is Phase.OPENING:
+                self._carry(before.group)
+        standby = _other(target.standby, owner)
+        return replace(before, phase=phase, owners=(owner,), moving_to=None, standby=standby)
+
+    def _go_on(self, before: Placement, owner: str, target: Target) -> Placement:
+        gainer = before.moving_to
+        if gainer is None or gainer not in self.alive:
+            self._finish(before, owner, GAINER_DEAD)
+            return self._back(before, owner)
+        if target.owner == owner:
+            self._finish(before, owner, CANCELLED)
+            return self._back(before, owner)
+        if target.owner not in (None, gainer) and not self._accepts(gainer):
+            self._finish(before, owner, CANCELLED)
+            return self._keep_or_move(self._back(before, owner), owner, target)
+        self._carry(before.group)
+        ready = self._holds(before.group, gainer, Hold.OPENING, Hold.OWNER)
+        began = self.pending[before.group].began
+        if not ready and self.at.now - began < self.at.move_deadline_seconds:
+            return replace(before, owners=(owner,), standby=self._living(before.standby))
+        self._finish(before, owner, DONE if ready else DEADLINE)
+        self._begin(before.group)
+        return replace(
+            before,
+            phase=Phase.OWNED if ready else Phase.OPENING,
+            owners=(gainer,),
+            moving_to=None,
+            draining=(*before.draining, owner),
+            standby=_other(target.standby, gainer),
+            since=self.at.wall,
+        )
+
+    def _back(self, before: Placement, owner: str) -> Placement:
+        return replace(
+            before,
+            phase=Phase.OWNED,
+            owners=(owner,),
+            moving_to=None,
+            standby=self._living(before.standby),
+            reason=Reason.KEPT,
+        )
+
+    def _finish(self, before: Placement, owner: str, outcome: str) -> None:
+        self._carry(before.group)
+        began = self.pending.pop(before.group)
+        self.changes.append(
+            Change(before.group, owner, before.moving_to or "", before.reason, began.wall, outcome)
+        )
+
+    # -- what reports say -----------------------------------------------------------------------
+
+    def _holds(self, group: GroupKey, worker: str, *holds: Hold) -> bool:
+        """Whether `worker` reports the group synced, since it was told of this opening."""
+        told = self.at.told.get(worker)
+        if told is None:
+            return False
+        held = told.holds.get(group)
+        if held is None or held.hold not in holds or not held.synced:
+            return False
+        return told.version >= self._opened(group)
+
+    def _opened(self, group: GroupKey) -> EpochVersion:
+        """The version whose share told the workers of what is pending; older reports are stale."""
+        pending = self.pending.get(group) or self.at.pending.get(group)
+        if pending is not None:
+            return pending.version
+        return self.at.version if self.at.previous is None else self.at.previous.version
+
+    def _drained(self, group: GroupKey, worker: str) -> bool:
+        if worker not in self.alive:
+            return True
+        told = self.at.told.get(worker)
+        if told is None:
+            return False
+        held = told.holds.get(group)
+        if held is None:
+            return told.version >= self._opened(group)
+        return held.hold is Hold.DRAINING and held.quiet
+
+    def _tidy(self, before: Placement, after: Placement, pools: tuple[PoolId, ...]) -> Placement:
+        """Former owners that are done leave; an unchanged placement stays the same object."""
+        added = tuple(w for w in after.draining if w not in before.draining)
+        draining = tuple(
+            worker
+            for worker in before.draining
+            if worker not in after.owners
+            and worker != after.moving_to
+            and not self._drained(before.group, worker)
+        )
+        if draining or added:
+            self._carry(before.group)
+        after = replace(after, draining=(*draining, *added), pools=pools)
+        return before if after == before else after
+
+    # -- records --------------------------------------------------------------------------------
+
+    def _begin(self, group: GroupKey) -> None:
+        self.pending[group] = Pending(self.at.now, self.at.wall, self.at.version)
+
+    def _carry(self, group: GroupKey) -> None:
+        """Keep what is pending; a move that another leader began counts from now."""
+        if group in self.pending:
+            return
+        known = self.at.pending.get(group)
+        if known is None:
+            known = Pending(self.at.now, self.at.wall, self._opened(group))
+        self.pending[group] = known
+
+    def _record(
+        self, group: GroupKey, source: str, target: str, reason: Reason, outcome: str
+    ) -> None:
+        self.changes.append(Change(group, source, target, reason, self.at.wall, outcome))
+
+    def _living(self, worker: str | None) -> str | None:
+        return worker if worker in self.alive else None
+
+    def _accepts(self, worker: str | None) -> bool:
+        peer = None if worker is None else self.at.peers.get(worker)
+        return peer is not None and peer.accepts
+
+
+def _other(worker: str | None, owner: str) -> str | None:
+    return None if worker == owner else worker
+
+
+def plan(at: Situation, target_of: TargetOf) -> Next:
+    """The map that follows from `at`, or none if the present one still holds.
+
+    Args:
+        target_of: what placement wants for a group; its workers must be in `at.peers`.
+    """
+    step = _Step(at, survivors(at.previous, at.peers))
+    placements = {
+        group: step.place(group, pools, target_of(group)) for group, pools in at.groups.items()
+    }
+    shard_map = ShardMap(
+        fleet=at.fleet,
+        version=at.version,
+        published_at=at.wall,
+        leader=at.leader,
+        placements=placements,
+        incarnations={peer.id: peer.incarnation for peer in at.peers.values()},
+        addresses={peer.id: peer.ext_proc for peer in at.peers.values()},
+        dead=at.dead,
+    )
+    changed = _differs(at.previous, shard_map)
+    return Next(shard_map if changed else None, tuple(step.changes), step.pending)
+
+
+def _differs(previous: ShardMap | None, following: ShardMap) -> bool:
+    if previous is None:
+        return True
+    return (
+        previous.version.epoch != following.version.epoch
+        or previous.leader != following.leader
+        or previous.placements != following.placements
+        or previous.incarnations != following.incarnations
+        or previous.addresses != following.addresses
+        or previous.dead != following.dead
+    )
+
+
+def rebuild(
+    *,
+    fleet: str,
+    leader: LeaderInfo,
+    members: Iterable[Member],
+    groups: Mapping[GroupKey, tuple[PoolId, ...]],
+    wall: float,
+) -> ShardMap | None:
+    """The map as the workers themselves remember it, or None if none of them owns anything.
+
+    For a leader that has no map: no memory of its own and an emptied store. Of two workers that
+    both claim a group, the one that has seen the higher epoch.version is right.
+    """
+    ordered = sorted(members, key=lambda member: (member.seen, member.id), reverse=True)
+    owners: dict[GroupKey, str] = {}
+    standbys: dict[GroupKey, str] = {}
+    draining: dict[GroupKey, list[str]] = {}
+    for member in ordered:
+        for group, hold in member.holds.items():
+            if hold is Hold.OWNER:
+                owners.setdefault(group, member.id)
+            elif hold is Hold.STANDBY:
+                standbys.setdefault(group, member.id)
+            elif hold is Hold.DRAINING:
+                draining.setdefault(group, []).append(member.id)
+    placements = {
+        group: Placement(
+            group,
+            pools,
+            Phase.OWNED,
+            (owners[group],),
+            standbys.get(group),
+            Reason.KEPT,
+            since=wall,
+            draining=tuple(draining.get(group, ())),
+        )
+        for group, pools in groups.items()
+        if group in owners
+    }
+    if not placements:
+        return None
+    return ShardMap(
+        fleet=fleet,
+        version=ordered[0].seen,
+        published_at=wall,
+        leader=leader,
+        placements=placements,
+        incarnations={member.id: member.incarnation for member in ordered},
+        addresses={member.id: member.addresses.ext_proc for member in ordered},
+    )

@@ -1,0 +1,546 @@
+"""Each transition of a group, from first placement to the last former owner leaving."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from coordinator.planning import (
+    Change,
+    Held,
+    Next,
+    Peer,
+    Situation,
+    Target,
+    Told,
+    holder,
+    plan,
+    rebuild,
+    survivors,
+)
+from fleet.model import (
+    Addresses,
+    EpochVersion,
+    GroupKey,
+    Hold,
+    LeaderInfo,
+    Member,
+    Phase,
+    Placement,
+    PoolId,
+    PoolRef,
+    Reason,
+    ShardMap,
+)
+
+G = GroupKey("models", "llama-epp", 9002)
+POOLS = (PoolId(PoolRef("models", "llama"), "u1"),)
+LEADER = LeaderInfo("coordinator-0", "127.0.0.1:8080", "127.0.0.1:8081")
+EMPTY: Mapping[GroupKey, Held] = {}
+
+
+def peer(worker: str, *, incarnation: str = "1", accepts: bool = True) -> Peer:
+    return Peer(worker, incarnation, f"{worker}:9002", accepts)
+
+
+class World:
+    """Plans one after another, as a leader does: each on the map of the last."""
+
+    def __init__(self, *peers: Peer) -> None:
+        self.at = Situation(
+            fleet="f",
+            leader=LEADER,
+            previous=None,
+            version=EpochVersion(5, 1),
+            groups={G: POOLS},
+            peers={p.id: p for p in peers},
+            dead=(),
+            told={},
+            pending={},
+            now=100.0,
+            wall=1000.0,
+            move_deadline_seconds=30.0,
+        )
+        self.changes: list[Change] = []
+
+    def peers(self, *peers: Peer) -> None:
+        self.at = replace(self.at, peers={p.id: p for p in peers})
+
+    def groups(self, groups: Mapping[GroupKey, tuple[PoolId, ...]]) -> None:
+        self.at = replace(self.at, groups=groups)
+
+    def later(self, seconds: float) -> None:
+        self.at = replace(self.at, now=self.at.now + seconds, wall=self.at.wall + seconds)
+
+    def tell(
+        self,
+        worker: str,
+        hold: Hold | None,
+        *,
+        synced: bool = True,
+        quiet: bool = False,
+        version: EpochVersion | None = None,
+    ) -> None:
+        """`worker` reports the group as of the newest map (or of `version`)."""
+        current = version or self.map.version
+        holds = EMPTY if hold is None else {G: Held(hold, synced, quiet)}
+        self.at = replace(self.at, told={**self.at.told, worker: Told(current, holds)})
+
+    def plan(
+        self,
+        owner: str | None,
+        standby: str | None = None,
+        reason: Reason = Reason.INITIAL,
+    ) -> Next:
+        outcome = plan(self.at, lambda group: Target(owner, standby, reason))
+        self.at = replace(self.at, pending=outcome.pending)
+        self.changes.extend(outcome.changes)
+        if outcome.shard_map is not None:
+            self.at = replace(
+                self.at, previous=outcome.shard_map, version=outcome.shard_map.version.next()
+            )
+        return outcome
+
+    @property
+    def map(self) -> ShardMap:
+        assert self.at.previous is not None
+        return self.at.previous
+
+    @property
+    def group(self) -> Placement:
+        return self.map.placements[G]
+
+
+def settled(*, standby: str | None = "b") -> World:
+    """G is owned by `a` since 1000.0, with a stand-by, workers a, b and c alive."""
+    world = World(peer("a"), peer("b"), peer("c"))
+    world.plan("a", standby)
+    world.tell("a", Hold.OWNER)
+    world.plan("a", standby)
+    assert world.group.phase is Phase.OWNED
+    world.changes.clear()
+    return world
+
+
+def moving() -> World:
+    """G moves from `a` to `c`; the stand-by is `b`."""
+    world = settled()
+    world.later(10)
+    world.plan("c", "b", Reason.JOIN)
+    assert (world.group.phase, world.group.owners, world.group.moving_to) == (
+        Phase.MOVING,
+        ("a",),
+        "c",
+    )
+    return world
+
+
+def outcomes(world: World) -> list[tuple[str, str, Reason, str]]:
+    return [(c.source, c.target, c.reason, c.outcome) for c in world.changes]
+
+
+# -- first placement --------------------------------------------------------------------------
+
+
+def test_a_new_group_gets_its_owner_at_once_and_opens() -> None:
+    """No acknowledgement is waited for."""
+    world = World(peer("a"), peer("b"))
+    world.plan("a", "b")
+    assert world.group == Placement(
+        G, POOLS, Phase.OPENING, ("a",), "b", Reason.INITIAL, since=1000.0
+    )
+    assert world.map.version == (5, 1)
+    assert world.map.addresses == {"a": "a:9002", "b": "b:9002"}
+    assert outcomes(world) == [("", "a", Reason.INITIAL, "done")]
+
+
+@pytest.mark.parametrize(
+    ("hold", "synced", "version", "owned"),
+    [
+        (Hold.OWNER, True, EpochVersion(5, 1), True),
+        (Hold.OWNER, False, EpochVersion(5, 1), False),
+        (Hold.STANDBY, True, EpochVersion(5, 1), False),
+        (Hold.OWNER, True, EpochVersion(5, 0), False),
+        (Hold.OWNER, True, EpochVersion(4, 9), False),
+        (None, True, EpochVersion(5, 1), False),
+    ],
+)
+def test_it_is_owned_once_the_owner_says_so_at_that_version(
+    hold: Hold | None, synced: bool, version: EpochVersion, owned: bool
+) -> None:
+    """A report of an older share says nothing about this one."""
+    world = World(peer("a"), peer("b"))
+    world.plan("a", "b")
+    world.tell("a", hold, synced=synced, version=version)
+    world.later(1)
+    world.plan("a", "b")
+    assert world.group.phase is (Phase.OWNED if owned else Phase.OPENING)
+    assert world.group.since == 1000.0
+
+
+def test_nothing_to_say_is_no_new_map() -> None:
+    """The version grows only by maps that differ."""
+    world = settled()
+    before = world.map
+    world.later(1000)
+    assert world.plan("a", "b", Reason.KEPT).shard_map is None
+    assert world.map is before
+
+
+def test_without_any_worker_the_group_is_unowned_until_one_comes() -> None:
+    """It is in the map, so that it can be counted; the next worker gets it as a first placement."""
+    world = World()
+    world.plan(None)
+    assert (world.group.phase, world.group.owners) == (Phase.UNOWNED, ())
+    assert world.plan(None).shard_map is None
+    world.peers(peer("a"))
+    world.later(5)
+    world.plan("a")
+    assert (world.group.phase, world.group.owners) == (Phase.OPENING, ("a",))
+    assert (world.group.reason, world.group.since) == (Reason.INITIAL, 1005.0)
+
+
+def test_a_new_term_is_a_new_map_even_if_nothing_moved() -> None:
+    """The epoch must reach every worker and every route."""
+    world = settled()
+    world.at = replace(world.at, version=EpochVersion(6, 9))
+    outcome = world.plan("a", "b", Reason.KEPT)
+    assert outcome.shard_map is not None
+    assert outcome.shard_map.version == (6, 9)
+    assert outcome.shard_map.placements == settled().map.placements
+    assert not world.changes
+
+
+# -- fail-over --------------------------------------------------------------------------------
+
+
+def test_a_dead_owner_is_replaced_by_its_stand_by_at_once() -> None:
+    """Whatever placement would like: the stand-by is warm."""
+    world = settled()
+    world.peers(peer("b"), peer("c"))
+    world.later(7)
+    world.plan("c", "b", Reason.OWNER_DEAD)
+    assert (world.group.phase, world.group.owners) == (Phase.OPENING, ("b",))
+    assert (world.group.reason, world.group.since) == (Reason.OWNER_DEAD, 1007.0)
+    assert world.group.standby == "c"
+    assert outcomes(world) == [("a", "b", Reason.OWNER_DEAD, "done")]
+    world.tell("b", Hold.OWNER)
+    world.plan("b", "c", Reason.KEPT)
+    assert (world.group.phase, world.group.since) == (Phase.OWNED, 1007.0)
+
+
+def test_without_a_stand_by_it_goes_where_placement_says() -> None:
+    """A cold owner is better than none."""
+    world = settled(standby=None)
+    world.peers(peer("c"))
+    world.plan("c", None, Reason.OWNER_DEAD)
+    assert (world.group.owners, world.group.reason) == (("c",), Reason.OWNER_DEAD)
+
+
+def test_a_restarted_owner_is_a_dead_owner() -> None:
+    """The same id with another incarnation is cold: the stand-by takes over."""
+    world = settled()
+    world.peers(peer("a", incarnation="2"), peer("b"), peer("c"))
+    world.plan("a", "c", Reason.KEPT)
+    assert (world.group.owners, world.group.reason) == (("b",), Reason.OWNER_DEAD)
+    assert world.map.incarnations["a"] == "2"
+
+
+def test_a_lone_restarted_worker_gets_its_groups_again() -> None:
+    """There is nobody else; it opens them like new ones."""
+    world = settled(standby=None)
+    world.peers(peer("a", incarnation="2"))
+    world.later(1)
+    world.plan("a", None, Reason.OWNER_DEAD)
+    assert (world.group.phase, world.group.owners) == (Phase.OPENING, ("a",))
+    assert world.group.since == 1001.0
+
+
+def test_when_all_are_dead_the_group_is_unowned() -> None:
+    """Since when, is when it lost its owner."""
+    world = settled()
+    world.peers()
+    world.later(3)
+    world.plan(None)
+    assert (world.group.phase, world.group.owners, world.group.standby) == (
+        Phase.UNOWNED,
+        (),
+        None,
+    )
+    assert (world.group.reason, world.group.since) == (Reason.OWNER_DEAD, 1003.0)
+
+
+def test_a_draining_stand_by_takes_over_only_if_nobody_else_can() -> None:
+    """A worker that drains accepts nothing; alone, it serves on."""
+    world = settled()
+    world.peers(peer("b", accepts=False), peer("c"))
+    world.plan("c", None, Reason.OWNER_DEAD)
+    assert world.group.owners == ("c",)
+    alone = settled()
+    alone.peers(peer("b", accepts=False))
+    alone.plan(None, None, Reason.OWNER_DEAD)
+    assert alone.group.owners == ("b",)
+
+
+# -- planned moves ----------------------------------------------------------------------------
+
+
+def test_a_planned_move_leaves_the_owner_serving_while_the_gainer_opens() -> None:
+    """Make before break: nothing changes for gateways yet."""
+    world = moving()
+    assert (world.group.reason, world.group.since) == (Reason.JOIN, 1000.0)
+    assert world.group.standby == "b"
+    assert not world.changes
+    assert world.plan("c", "b", Reason.KEPT).shard_map is None
+
+
+def test_the_gainer_owns_it_once_it_is_synced_and_the_loser_drains() -> None:
+    """One map makes the switch; `since` is the switch."""
+    world = moving()
+    world.tell("c", Hold.OPENING, synced=False)
+    assert world.plan("c", "a", Reason.KEPT).shard_map is None
+    world.tell("c", Hold.OPENING)
+    world.later(1)
+    world.plan("c", "a", Reason.KEPT)
+    assert world.group == Placement(
+        G, POOLS, Phase.OWNED, ("c",), "a", Reason.JOIN, since=1011.0, draining=("a",)
+    )
+    assert outcomes(world) == [("a", "c", Reason.JOIN, "done")]
+    assert world.changes[0].started == 1010.0
+
+
+def test_a_synced_report_from_before_the_move_does_not_count() -> None:
+    """The gainer may have held the group earlier."""
+    world = settled()
+    world.tell("c", Hold.OPENING)
+    world.plan("c", "b", Reason.JOIN)
+    world.plan("c", "b", Reason.KEPT)
+    assert world.group.phase is Phase.MOVING
+
+
+def test_after_the_deadline_it_goes_on_as_a_plain_move() -> None:
+    """30 s, not less; the group then opens at its new owner."""
+    world = moving()
+    world.later(29.9)
+    assert world.plan("c", "b", Reason.KEPT).shard_map is None
+    world.later(0.1)
+    world.plan("c", "b", Reason.KEPT)
+    assert (world.group.phase, world.group.owners, world.group.draining) == (
+        Phase.OPENING,
+        ("c",),
+        ("a",),
+    )
+    assert outcomes(world) == [("a", "c", Reason.JOIN, "deadline")]
+
+
+def test_a_new_leader_counts_the_deadline_from_its_own_start() -> None:
+    """It cannot know when the move began."""
+    world = moving()
+    world.later(20)
+    world.at = replace(world.at, pending={}, version=EpochVersion(6, 20))
+    world.plan("c", "b", Reason.KEPT)
+    world.later(29)
+    world.plan("c", "b", Reason.KEPT)
+    assert world.group.phase is Phase.MOVING
+    world.later(1)
+    world.plan("c", "b", Reason.KEPT)
+    assert world.group.owners == ("c",)
+
+
+@pytest.mark.parametrize("hold", [Hold.DRAINING, None])
+def test_the_loser_leaves_once_it_is_quiet_or_has_dropped_the_group(hold: Hold | None) -> None:
+    """The owner is not touched by that."""
+    world = moving()
+    world.tell("c", Hold.OPENING)
+    world.plan("c", "b", Reason.KEPT)
+    world.tell("a", Hold.DRAINING, quiet=False)
+    assert world.plan("c", "b", Reason.KEPT).shard_map is None
+    world.tell("a", hold, quiet=True)
+    world.later(30)
+    world.plan("c", "b", Reason.KEPT)
+    assert (world.group.owners, world.group.draining) == (("c",), ())
+    assert world.group.since == 1010.0
+
+
+def test_a_report_from_before_the_switch_does_not_end_the_draining() -> None:
+    """The loser has not heard of the switch yet: its silence about the group means nothing."""
+    world = moving()
+    world.tell("c", Hold.OPENING)
+    world.plan("c", "b", Reason.KEPT)
+    world.tell("a", None, version=EpochVersion(5, 2))
+    assert world.plan("c", "b", Reason.KEPT).shard_map is None
+    world.tell("a", Hold.OWNER, quiet=True)
+    assert world.plan("c", "b", Reason.KEPT).shard_map is None
+
+
+def test_a_dead_loser_leaves_at_once() -> None:
+    """Nothing can stray to it."""
+    world = moving()
+    world.tell("c", Hold.OPENING)
+    world.plan("c", "b", Reason.KEPT)
+    world.peers(peer("b"), peer("c"))
+    world.plan("c", "b", Reason.KEPT)
+    assert world.group.draining == ()
+
+
+def test_a_gainer_that_dies_gives_the_group_back() -> None:
+    """The owner never stopped serving; the next plan looks for another."""
+    world = moving()
+    world.peers(peer("a"), peer("b"))
+    world.plan("a", "b", Reason.KEPT)
+    assert (world.group.phase, world.group.owners, world.group.moving_to) == (
+        Phase.OWNED,
+        ("a",),
+        None,
+    )
+    assert world.group.since == 1000.0
+    assert outcomes(world) == [("a", "c", Reason.JOIN, "gainer_dead")]
+
+
+def test_an_owner_that_dies_while_moving_hands_over_to_the_gainer() -> None:
+    """The gainer is as warm as can be."""
+    world = moving()
+    world.peers(peer("b"), peer("c"))
+    world.later(1)
+    world.plan("b", "c", Reason.OWNER_DEAD)
+    assert (world.group.phase, world.group.owners, world.group.moving_to) == (
+        Phase.OPENING,
+        ("c",),
+        None,
+    )
+    assert world.group.reason is Reason.OWNER_DEAD
+    assert world.group.standby == "b"
+
+
+def test_a_gainer_that_begins_to_drain_is_replaced() -> None:
+    """The group moves on to whom placement names now."""
+    world = moving()
+    world.peers(peer("a"), peer("b"), peer("c", accepts=False))
+    world.plan("b", "a", Reason.JOIN)
+    assert (world.group.phase, world.group.owners, world.group.moving_to) == (
+        Phase.MOVING,
+        ("a",),
+        "b",
+    )
+    assert outcomes(world) == [("a", "c", Reason.JOIN, "cancelled")]
+
+
+def test_a_move_whose_owner_is_wanted_back_is_cancelled() -> None:
+    """Nothing happened for gateways."""
+    world = moving()
+    world.plan("a", "b", Reason.KEPT)
+    assert (world.group.phase, world.group.owners, world.group.moving_to) == (
+        Phase.OWNED,
+        ("a",),
+        None,
+    )
+    assert outcomes(world) == [("a", "c", Reason.JOIN, "cancelled")]
+
+
+def test_a_drained_worker_that_alone_is_left_keeps_serving() -> None:
+    """Placement has nobody; the group stays."""
+    world = settled(standby=None)
+    world.peers(peer("a", accepts=False))
+    world.plan(None, None, Reason.DRAIN)
+    assert (world.group.phase, world.group.owners) == (Phase.OWNED, ("a",))
+
+
+def test_a_former_owner_that_gains_the_group_again_drains_no_more() -> None:
+    """a -> c -> a while a still drains."""
+    world = moving()
+    world.tell("c", Hold.OPENING)
+    world.plan("c", "b", Reason.KEPT)
+    world.tell("a", Hold.DRAINING)
+    world.plan("a", "b", Reason.BALANCE)
+    assert (world.group.moving_to, world.group.draining) == ("a", ())
+    world.tell("a", Hold.OPENING)
+    world.plan("a", "b", Reason.KEPT)
+    assert (world.group.owners, world.group.draining) == (("a",), ("c",))
+
+
+# -- the rest ---------------------------------------------------------------------------------
+
+
+def test_a_new_stand_by_is_a_new_map_but_no_move() -> None:
+    """`since` and `reason` stay: the owner did not change."""
+    world = settled()
+    world.later(50)
+    world.plan("a", "c", Reason.KEPT)
+    assert world.group.standby == "c"
+    assert (world.group.since, world.group.reason) == (1000.0, Reason.INITIAL)
+    assert not world.changes
+
+
+def test_the_owner_is_never_its_own_stand_by() -> None:
+    """Not even if placement says so."""
+    world = World(peer("a"))
+    world.plan("a", "a")
+    assert world.group.standby is None
+
+
+def test_a_pool_created_anew_changes_the_pools_alone() -> None:
+    """The same name with another uid is another pool; the owner must learn of it."""
+    world = settled()
+    anew = (PoolId(PoolRef("models", "llama"), "u2"),)
+    world.groups({G: anew})
+    world.plan("a", "b", Reason.KEPT)
+    assert world.group.pools == anew
+    assert (world.group.owners, world.group.since) == (("a",), 1000.0)
+
+
+def test_a_group_without_pools_is_gone() -> None:
+    """It vanishes from the map in the next version."""
+    world = settled()
+    world.groups({})
+    outcome = world.plan(None)
+    assert outcome.shard_map is not None
+    assert outcome.shard_map.placements == {}
+    assert outcome.shard_map.version == (5, 3)
+
+
+def test_placement_is_sticky_to_who_will_hold_the_group() -> None:
+    """The gainer of a move, the heir of a dead owner, else the owner."""
+    world = moving()
+    everyone = frozenset("abc")
+    assert holder(world.group, everyone) == "c"
+    assert holder(world.group, frozenset("ab")) == "a"
+    assert holder(world.group, frozenset("bc")) == "c"
+    assert holder(world.group, frozenset("b")) == "b"
+    assert holder(world.group, frozenset()) is None
+    assert survivors(world.map, {"a": peer("a"), "b": peer("b", incarnation="2")}) == {"a"}
+
+
+def member(worker: str, seen: EpochVersion, **holds: Hold) -> Member:
+    return Member(
+        worker,
+        "1",
+        Addresses(f"{worker}:1", f"{worker}:2", f"{worker}:3", f"{worker}:4"),
+        seen=seen,
+        holds={G._replace(service=service): hold for service, hold in holds.items()},
+    )
+
+
+def test_a_lost_map_is_rebuilt_from_what_workers_hold() -> None:
+    """Owners stay owners; of two claims the one that has seen more is right."""
+    groups = {G._replace(service=s): POOLS for s in ("x", "y", "z")}
+    members = [
+        member("a", EpochVersion(4, 7), x=Hold.OWNER, y=Hold.OWNER, gone=Hold.OWNER),
+        member("b", EpochVersion(4, 9), y=Hold.OWNER, x=Hold.STANDBY),
+        member("c", EpochVersion(4, 8), x=Hold.DRAINING, z=Hold.OPENING),
+    ]
+    rebuilt = rebuild(fleet="f", leader=LEADER, members=members, groups=groups, wall=9.0)
+    assert rebuilt is not None
+    assert rebuilt.version == (4, 9)
+    assert {g.service: (p.owners, p.standby) for g, p in rebuilt.placements.items()} == {
+        "x": (("a",), "b"),
+        "y": (("b",), None),
+    }
+    x = rebuilt.placements[G._replace(service="x")]
+    assert (x.draining, x.reason, x.phase) == (("c",), Reason.KEPT, Phase.OWNED)
+    assert rebuilt.incarnations == {"a": "1", "b": "1", "c": "1"}
+
+
+def test_workers_that_own_nothing_remember_no_map() -> None:
+    """A new fleet has no past."""
+    fresh = [member("a", EpochVersion(0, 0))]
+    assert rebuild(fleet="f", leader=LEADER, members=fresh, groups={G: POOLS}, wall=9.0) is None

@@ -1,0 +1,221 @@
+"""The store in one Redis (>= 6.2) or Valkey server: keys, scripts, and what their replies mean.
+
+All keys of a fleet share the hash tag `{<fleet>}`, so they live in one slot of a cluster and every
+script may touch them together. Nothing here but the audit stream is the only copy: after a FLUSHALL
+the leader writes it all again.
+"""
+
+import asyncio
+from typing import Final
+
+from fleet.errors import FormatError, StoreRefused
+from fleet.model import EpochVersion, LeaderInfo, Member, RingSpec, ShardMap, Share
+from fleet.settings.model import RedisSettings
+from fleet.store import codec
+from fleet.store.contract import MAX_EPOCH, MAX_MOVES, Guard, Lease, MemberBeat, Move, Publication
+from fleet.store.link import Link, Reply, Word
+from fleet.store.scripts import script
+from fleet.store.urls import parse_store_url
+
+_LEASE_CONNECTIONS: Final = 2
+_DATA_CONNECTIONS: Final = 4
+_INLINE_GROUPS: Final = 200
+"""Above this a publication is packed by a thread: 10,000 groups take about 80 ms."""
+_INLINE_BYTES: Final = 32 * 1024
+"""Above this a map is unpacked by a thread: 500 kB take about 35 ms."""
+
+
+class RedisStore:
+    """One process's client; keeps every rule of `fleet.store.contract.Store`.
+
+    The lease has connections of its own: it never waits behind a map.
+    """
+
+    def __init__(self, settings: RedisSettings, fleet: str) -> None:
+        """Connects on first use.
+
+        Raises:
+            SettingsError: `settings.url` cannot be read.
+        """
+        url = parse_store_url(settings.url)
+        timeout = settings.request_timeout_seconds
+        self._fleet = fleet
+        self._acks = settings.min_acks
+        self._lease_link = Link(url, timeout_seconds=timeout, connections=_LEASE_CONNECTIONS)
+        self._data_link = Link(url, timeout_seconds=timeout, connections=_DATA_CONNECTIONS)
+        self._leader, self._epoch = self._key("leader"), self._key("epoch")
+        self._members, self._beats = self._key("members"), self._key("beats")
+        self._map, self._ring, self._moves = self._key("map"), self._key("ring"), self._key("moves")
+
+    async def acquire(
+        self, leader: LeaderInfo, *, floor: int, ttl_seconds: float, request: str
+    ) -> Lease:
+        """See `Store.acquire`."""
+        who = (leader.id, leader.http, leader.internal, request)
+        limits = (floor, _milliseconds(ttl_seconds), MAX_EPOCH, codec.FORMAT)
+        reply = await self._lease_link.run(
+            script("acquire"), self._lease_keys(), (*who, *limits), acks=self._acks
+        )
+        return self._lease(reply, f"acquire by {leader.id}")
+
+    async def renew(self, guard: Guard, *, ttl_seconds: float) -> Lease:
+        """See `Store.renew`."""
+        args = (guard.holder, guard.epoch, _milliseconds(ttl_seconds))
+        reply = await self._lease_link.run(script("renew"), self._lease_keys(), args)
+        return self._lease(reply, f"renew by {guard.holder}")
+
+    async def release(self, guard: Guard) -> None:
+        """See `Store.release`."""
+        keys = (self._leader, self._epoch)
+        await self._lease_link.run(script("release"), keys, (guard.holder, guard.epoch))
+
+    async def lease(self) -> Lease:
+        """See `Store.lease`."""
+        reply = await self._lease_link.run(script("lease"), self._lease_keys(), ())
+        return self._lease(reply, "lease")
+
+    async def beat(self, member: Member) -> None:
+        """See `Store.beat`."""
+        args = (member.id, codec.encode_member(member))
+        await self._data_link.run(script("beat"), (self._members, self._beats), args)
+
+    async def members(self) -> tuple[MemberBeat, ...]:
+        """See `Store.members`."""
+        reply = await self._data_link.run(script("members"), (self._members, self._beats), ())
+        (seconds, microseconds), values, scores = reply
+        now = int(seconds) + int(microseconds) / 1e6
+        heard = {name: float(score) for name, score in _pairs(scores)}
+        found = []
+        for name, raw in sorted(_pairs(values)):
+            member = codec.decode_member(raw, f"{self._members} {_text(name)}")
+            self._same(self._members, member.id, _text(name))
+            # Both keys are written in one step; a member whose beat was evicted is unknown.
+            if name in heard:
+                found.append(MemberBeat(member, max(0.0, now - heard[name])))
+        return tuple(found)
+
+    async def forget(self, guard: Guard, worker: str, incarnation: str) -> None:
+        """See `Store.forget`."""
+        keys = (self._leader, self._epoch, self._members, self._beats)
+        args = (guard.holder, guard.epoch, worker, incarnation)
+        reply = await self._data_link.run(script("forget"), keys, args)
+        _raise_if_refused(reply, f"forget {worker} by {guard.holder} in epoch {guard.epoch}")
+
+    async def publish(self, guard: Guard, publication: Publication) -> None:
+        """See `Store.publish`."""
+        if len(publication.shard_map.placements) > _INLINE_GROUPS:
+            values = await asyncio.to_thread(_packed, publication)
+        else:
+            values = _packed(publication)
+        keys = [self._leader, self._epoch, self._map, self._ring, self._moves]
+        keys += [self._share_key(worker) for worker in publication.shares]
+        keys += [self._share_key(worker) for worker in publication.removed_shares]
+        args = (guard.holder, guard.epoch, MAX_MOVES, *values)
+        reply = await self._data_link.run(script("publish"), keys, args, acks=self._acks)
+        version = publication.shard_map.version
+        _raise_if_refused(reply, f"publish {version} by {guard.holder} in epoch {guard.epoch}")
+
+    async def shard_map(self, newer_than: EpochVersion) -> ShardMap | None:
+        """See `Store.shard_map`."""
+        blob = await self._data_link.run(
+            script("newer_map"), (self._map,), (newer_than.epoch, newer_than.version)
+        )
+        if blob is None:
+            return None
+        if len(blob) > _INLINE_BYTES:
+            shard_map = await asyncio.to_thread(codec.decode_map, blob, self._map)
+        else:
+            shard_map = codec.decode_map(blob, self._map)
+        self._same(self._map, shard_map.fleet, self._fleet)
+        return shard_map
+
+    async def ring(self) -> tuple[RingSpec, EpochVersion] | None:
+        """See `Store.ring`."""
+        blob = await self._data_link.command("GET", self._ring)
+        return None if blob is None else codec.decode_ring(blob, self._ring)
+
+    async def share(self, worker: str) -> Share | None:
+        """See `Store.share`."""
+        key = self._share_key(worker)
+        blob = await self._data_link.command("GET", key)
+        if blob is None:
+            return None
+        share = codec.decode_share(blob, key)
+        self._same(key, f"{share.fleet} {share.worker}", f"{self._fleet} {worker}")
+        return share
+
+    async def moves(self, limit: int) -> tuple[Move, ...]:
+        """See `Store.moves`."""
+        if limit <= 0:
+            return ()
+        reply = await self._data_link.command("XREVRANGE", self._moves, "+", "-", "COUNT", limit)
+        entries = (dict(_pairs(fields)) for _, fields in reply)
+        return tuple(codec.decode_move(entry.get(b"move", b""), self._moves) for entry in entries)
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        await self._lease_link.close()
+        await self._data_link.close()
+
+    def _key(self, name: str) -> str:
+        return f"epp:{{{self._fleet}}}:{name}"
+
+    def _share_key(self, worker: str) -> str:
+        return self._key(f"share:{worker}")
+
+    def _lease_keys(self) -> tuple[str, str, str]:
+        return self._leader, self._epoch, self._map
+
+    def _lease(self, reply: Reply, what: str) -> Lease:
+        _raise_if_refused(reply, what)
+        raw, left, epoch, head = reply
+        return Lease(
+            leader=codec.decode_leader(raw, self._leader).info if raw else None,
+            epoch=int(epoch),
+            remaining_seconds=left / 1000,
+            map_version=self._head_version(head),
+        )
+
+    def _head_version(self, head: bytes) -> EpochVersion | None:
+        """A map that cannot be read is no map: it must not keep anybody from leading."""
+        try:
+            return codec.version_of(head, self._map) if head else None
+        except FormatError:
+            return None
+
+    def _same(self, key: str, got: str, wanted: str) -> None:
+        """A value names what it is of: an answer to another question is never taken for it."""
+        if got != wanted:
+            raise FormatError(f"{key}: holds a value of {got!r}, not of {wanted!r}")
+
+
+def _packed(publication: Publication) -> list[Word]:
+    version = publication.shard_map.version
+    values: list[Word] = [codec.encode_map(publication.shard_map)]
+    values += [codec.encode_ring(publication.ring, version), len(publication.shares)]
+    values += [codec.encode_share(share) for share in publication.shares.values()]
+    values += [codec.encode_move(move) for move in publication.moves[-MAX_MOVES:]]
+    return values
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _pairs(flat: Reply) -> list[tuple[bytes, bytes]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace")
+
+
+def _raise_if_refused(reply: Reply, what: str) -> None:
+    if reply[0] != b"REFUSED":
+        return
+    _, why, holder, epoch = reply
+    raise StoreRefused(
+        f"{what}: {_text(why)} (holder {_text(holder) or 'none'}, epoch {int(epoch)})",
+        holder=_text(holder) or None,
+        epoch=int(epoch),
+    )

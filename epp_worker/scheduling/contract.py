@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from fleet.model.identity import PoolRef
+
 
 @dataclass(frozen=True, slots=True)
 class PickRequest:
@@ -29,8 +31,17 @@ class Pick(Protocol):
         ...
 
     @property
+    def pool(self) -> PoolRef:
+        """The pool whose endpoint it is."""
+        ...
+
+    @property
     def headers_reply(self) -> bytes:
         """Prebuilt ProcessingResponse(request_headers) that names this endpoint."""
+        ...
+
+    def served_by(self, address: str) -> None:
+        """The gateway reports who answered: the count moves there if that is another one."""
         ...
 
     def release(self) -> None:

@@ -1,0 +1,151 @@
+"""Token usage in a response, read from a bounded side copy.
+
+The response itself is never held, changed or judged here: whatever cannot be read costs one count.
+By the response's content type, not by the request: `text/event-stream` is read event by event,
+however the events are cut into chunks; anything else is taken for one JSON document.
+"""
+
+from typing import Any
+
+import msgspec
+
+MAX_EVENT_BYTES = 256 * 1024
+"""A longer event is skipped."""
+
+MAX_DOCUMENT_BYTES = 1024 * 1024
+"""A longer JSON document is not read: usage is then unknown."""
+
+_MOST = 2**53
+_PROMPT = ("prompt_tokens", "input_tokens")
+_COMPLETION = ("completion_tokens", "output_tokens")
+_ENDS = (b"\n\n", b"\n\r\n", b"\r\r")
+
+
+class _Holder(msgspec.Struct):
+    usage: Any = None
+
+
+class _Document(msgspec.Struct):
+    """Where usage is found: OpenAI at the top, Anthropic in `message`, Responses in `response`."""
+
+    usage: Any = None
+    message: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    response: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_decode = msgspec.json.Decoder(_Document).decode
+_decode_holder = msgspec.json.Decoder(_Holder).decode
+
+
+class UsageReader:
+    """Finds the tokens of one response.
+
+    Attributes:
+        prompt: tokens read; None = not found.
+        completion: tokens written; None = not found.
+        faults: usage that was there and could not be read.
+    """
+
+    __slots__ = ("_carry", "_lost", "_stream", "completion", "faults", "prompt")
+
+    def __init__(self, content_type: str | None) -> None:
+        self.prompt: int | None = None
+        self.completion: int | None = None
+        self.faults = 0
+        self._stream = "text/event-stream" in (content_type or "").lower()
+        self._carry = bytearray()
+        self._lost = False
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes of the body."""
+        if self._stream:
+            self._feed_events(chunk)
+        elif not self._lost:
+            if len(self._carry) + len(chunk) > MAX_DOCUMENT_BYTES:
+                self._lost = True
+                self._carry = bytearray()
+            else:
+                self._carry += chunk
+
+    def finish(self) -> None:
+        """The body is complete."""
+        carry, self._carry = bytes(self._carry), bytearray()
+        if self._stream:
+            self._read_events(carry)
+        elif b'"usage"' in carry:
+            self._read_document(carry)
+
+    def _feed_events(self, chunk: bytes) -> None:
+        if not self._carry and not self._lost and chunk.endswith(b"\n\n"):
+            self._read_events(chunk)  # the common case: whole events, nothing to keep
+            return
+        seam = max(0, len(self._carry) - 2)
+        self._carry += chunk
+        end = 0
+        for mark in _ENDS:
+            found = self._carry.rfind(mark, seam)
+            if found >= 0:
+                end = max(end, found + len(mark))
+        if end:
+            events = bytes(self._carry[:end])
+            del self._carry[:end]
+            if self._lost:  # the rest of a skipped event, up to its end
+                self._lost = False
+                events = events[_first_end(events) :]
+            self._read_events(events)
+        if len(self._carry) > MAX_EVENT_BYTES:
+            self._lost = True
+            del self._carry[:-2]
+
+    def _read_events(self, events: bytes) -> None:
+        if b'"usage"' not in events:
+            return
+        data: list[bytes] = []
+        for line in events.splitlines():
+            if line.startswith(b"data:"):
+                data.append(line[5:])
+            elif not line:
+                self._read_event(data)
+                data = []
+        self._read_event(data)
+
+    def _read_event(self, data: list[bytes]) -> None:
+        document = b"\n".join(data)
+        if b'"usage"' in document:
+            self._read_document(document)
+
+    def _read_document(self, document: bytes) -> None:
+        try:
+            read = _decode(document)
+            self._note(read.usage)
+            for part in (read.message, read.response):
+                if part is not msgspec.UNSET and bytes(part).startswith(b"{"):
+                    self._note(_decode_holder(part).usage)
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            self.faults += 1
+
+    def _note(self, usage: Any) -> None:
+        if usage is None:
+            return
+        if not isinstance(usage, dict):
+            self.faults += 1
+            return
+        prompt = self._count(usage, _PROMPT)
+        completion = self._count(usage, _COMPLETION)
+        self.prompt = self.prompt if prompt is None else prompt
+        self.completion = self.completion if completion is None else completion
+
+    def _count(self, usage: dict[str, Any], names: tuple[str, ...]) -> int | None:
+        for name in names:
+            value = usage.get(name)
+            if value is None:
+                continue
+            if type(value) is int and 0 <= value <= _MOST:  # bool is an int too
+                return value
+            self.faults += 1
+        return None
+
+
+def _first_end(events: bytes) -> int:
+    """Where the first event ends; the bytes hold one end at least."""
+    return min(at + len(mark) for mark in _ENDS if (at := events.find(mark)) >= 0)

@@ -1,0 +1,74 @@
+"""A route group as a session sees it: nearly always one pool, else told apart by the model.
+
+Pools that share a Service and port cannot be told apart by anything on the stream but the model
+that the request asks for. What stays ambiguous is refused: guessing would hand one tenant's
+request to another tenant's servers.
+"""
+
+from collections.abc import Sequence
+
+from epp_worker.scheduling.contract import Pick, PickRequest, Refusal
+from epp_worker.scheduling.pool import NO_ENDPOINTS, PoolState
+from fleet.model.pools import Pool
+
+MODELS_ANNOTATION = "epp-fleet.dev/models"
+"""Comma list of the models that a pool serves."""
+
+_NO_POOL = Refusal(503, NO_ENDPOINTS, "No pool is served here.")
+_NO_MODEL = Refusal(
+    400,
+    "",
+    "Several pools share this endpoint picker and the request names no model to choose by.",
+)
+_UNKNOWN = Refusal(
+    400, "", "Several pools share this endpoint picker and none of them lists this model."
+)
+_AMBIGUOUS = Refusal(
+    400, "", "Several pools share this endpoint picker and more than one lists this model."
+)
+
+
+def models_of(pool: Pool) -> frozenset[str]:
+    """The models that a pool's annotation lists."""
+    listed = pool.annotations.get(MODELS_ANNOTATION, "")
+    return frozenset(name for part in listed.split(",") if (name := part.strip()))
+
+
+class GroupPicker:
+    """Picks for all pools of one route group; see `epp_worker.scheduling.contract.Picker`."""
+
+    __slots__ = ("_by_model", "_only", "_pools")
+
+    def __init__(self, pools: Sequence[PoolState] = ()) -> None:
+        self.set_pools(pools)
+
+    def set_pools(self, pools: Sequence[PoolState]) -> None:
+        """Replace the pools; call it too when a pool's annotations changed."""
+        self._pools = tuple(pools)
+        self._only = self._pools[0] if len(self._pools) == 1 else None
+        self._by_model: dict[str, list[PoolState]] = {}
+        for state in self._pools:
+            for model in models_of(state.pool):
+                self._by_model.setdefault(model, []).append(state)
+
+    def pools(self) -> tuple[PoolState, ...]:
+        """The pools of the group."""
+        return self._pools
+
+    @property
+    def needs_model(self) -> bool:
+        """See `epp_worker.scheduling.contract.Picker.needs_model`."""
+        return len(self._pools) > 1
+
+    def pick(self, request: PickRequest) -> Pick | Refusal:
+        """See `epp_worker.scheduling.contract.Picker.pick`."""
+        if self._only is not None:
+            return self._only.pick(request)
+        if not self._pools:
+            return _NO_POOL
+        if request.model is None:
+            return _NO_MODEL
+        serving = self._by_model.get(request.model, ())
+        if len(serving) == 1:
+            return serving[0].pick(request)
+        return _AMBIGUOUS if serving else _UNKNOWN

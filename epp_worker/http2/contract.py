@@ -52,6 +52,10 @@ class GrpcConnection(Protocol):
         """Remote `host:port`."""
         ...
 
+    def __hash__(self) -> int:
+        """By identity: usable as a key."""
+        ...
+
     def go_away(self) -> None:
         """Begin a two-phase GOAWAY: no stream is lost, new ones go elsewhere. Idempotent."""
         ...

@@ -1,0 +1,46 @@
+"""What the transport counts. Plain integers: a metrics collector reads them, nobody waits."""
+
+from typing import Final
+
+GRPC_CODES: Final = 17
+"""gRPC status codes are 0 to 16."""
+
+
+class Counters:
+    """Totals of one server since its start, and two gauges (`..._open`)."""
+
+    __slots__ = (
+        "connection_faults",
+        "connections_dead",
+        "connections_open",
+        "connections_refused",
+        "connections_total",
+        "handler_errors",
+        "http_refused",
+        "send_overflows",
+        "streams_open",
+        "streams_refused",
+        "streams_total",
+    )
+
+    def __init__(self) -> None:
+        self.connections_open = 0
+        self.connections_total = 0
+        self.connections_refused = 0
+        """Beyond `Http2Limits.max_connections`."""
+        self.connections_dead = 0
+        """Closed because the peer answered no keep-alive PING."""
+        self.connection_faults: dict[str, int] = {}
+        """GOAWAYs for a peer's mistakes, by the code's name."""
+        self.streams_open = 0
+        """Calls whose end has not been written yet."""
+        self.streams_total = [0] * GRPC_CODES
+        """Calls ended, by gRPC status code; CANCELLED (1) = the peer reset it or went away."""
+        self.streams_refused = 0
+        """Beyond `max_streams`, malformed, or after the final GOAWAY."""
+        self.http_refused = 0
+        """Requests that were no gRPC calls (405, 415)."""
+        self.handler_errors = 0
+        """Exceptions that a handler let out."""
+        self.send_overflows = 0
+        """Streams or connections cut because their unsent answers passed a bound."""

@@ -1,0 +1,33 @@
+"""A bound on frames that cost us work and bring the peer nothing."""
+
+from collections.abc import Callable
+
+from epp_worker.http2.errors import ConnectionFault, ErrorCode
+
+
+class FloodGuard:
+    """Counts events in windows of fixed length. The clock is read on those events only."""
+
+    __slots__ = ("_clock", "_count", "_limit", "_seconds", "_since", "_what")
+
+    def __init__(self, what: str, limit: int, seconds: float, clock: Callable[[], float]) -> None:
+        self._what = what
+        self._limit = limit
+        self._seconds = seconds
+        self._clock = clock
+        self._since = float("-inf")
+        self._count = 0
+
+    def hit(self) -> None:
+        """One more.
+
+        Raises:
+            ConnectionFault: more than the limit within one window.
+        """
+        now = self._clock()
+        if now - self._since >= self._seconds:
+            self._since = now
+            self._count = 0
+        self._count += 1
+        if self._count > self._limit:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"too many {self._what}")

@@ -1,0 +1,179 @@
+"""The way out of a connection: batching, the send windows, and who goes next.
+
+What one turn of the loop produces leaves in one write. DATA that no window admits waits at its
+stream, and the streams that could send but for the connection's window (or for a full socket)
+stand in one round-robin line, one frame at a time each.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final, Protocol
+
+from epp_worker.http2 import frames
+from epp_worker.http2.errors import ConnectionFault, ErrorCode
+from epp_worker.http2.timers import Loop
+
+_WRITE_BYTES: Final = 256 * 1024
+"""Queued DATA is handed to the socket in pieces of about this size, so that a full socket is
+noticed before all of it has been copied."""
+
+
+class Sender(Protocol):
+    """A stream with queued DATA, as the line sees it."""
+
+    stream_id: int
+    window: int
+    queued: int
+    in_line: bool
+
+    def take(self, size: int) -> bytes:
+        """Remove the next `size` queued bytes."""
+        ...
+
+    def drained(self) -> None:
+        """Nothing is queued any more: whatever ends the stream may follow."""
+        ...
+
+
+class Outbox:
+    """All bytes of one connection, on their way to the transport.
+
+    Attributes:
+        window: the peer's connection window, bytes.
+        max_frame: the peer's SETTINGS_MAX_FRAME_SIZE.
+        queued: bytes that wait at streams.
+        due: a flush will happen in this turn of the loop.
+    """
+
+    __slots__ = (
+        "_frames",
+        "_limit",
+        "_line",
+        "_loop",
+        "_paused",
+        "_transport",
+        "due",
+        "max_frame",
+        "queued",
+        "window",
+    )
+
+    def __init__(self, transport: asyncio.Transport, loop: Loop, limit: int) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._limit = limit
+        self._frames: list[bytes] = []
+        self._line: deque[Sender] = deque()
+        self._paused = False
+        self.due = False
+        self.window = frames.DEFAULT_WINDOW
+        self.max_frame = frames.MIN_MAX_FRAME
+        self.queued = 0
+
+    def put(self, data: bytes) -> None:
+        """Send one or more whole frames with this turn's write."""
+        self._frames.append(data)
+        if not self.due:
+            self.due = True
+            self._loop.call_soon(self.flush)
+
+    def admits(self, size: int) -> bool:
+        """Whether `size` bytes of DATA may go now as far as the connection is concerned."""
+        return size <= self.window and not self._line and not self._paused
+
+    def flush(self) -> None:
+        """Write all that was put."""
+        self.due = False
+        if self._frames:
+            data = b"".join(self._frames)
+            self._frames.clear()
+            self._transport.write(data)
+
+    def overfull(self) -> bool:
+        """Whether the peer makes us hold more than the connection's bound."""
+        return self.queued + self._transport.get_write_buffer_size() > self._limit
+
+    def enqueue(self, sender: Sender) -> None:
+        """Put a stream that has DATA queued and a window open into the line."""
+        if sender.queued and sender.window > 0 and not sender.in_line:
+            sender.in_line = True
+            self._line.append(sender)
+
+    def pump(self) -> None:
+        """Send queued DATA, a frame of each stream in turn, as far as windows and socket go."""
+        line = self._line
+        unwritten = 0
+        while line and self.window > 0 and not self._paused:
+            sender = line.popleft()
+            sender.in_line = False
+            size = min(self.max_frame, self.window, sender.window, sender.queued)
+            if size <= 0:
+                continue
+            self.window -= size
+            self.queued -= size
+            sender.window -= size
+            self.put(frames.frame_head(size, frames.DATA, 0, sender.stream_id))
+            self.put(sender.take(size))
+            if sender.queued:
+                self.enqueue(sender)
+            else:
+                sender.drained()
+            unwritten += size
+            if unwritten >= _WRITE_BYTES:
+                unwritten = 0
+                due = self.due
+                self.flush()
+                self.due = due
+
+    def grant(self, increment: int) -> None:
+        """The peer opens the connection's window.
+
+        Raises:
+            ConnectionFault: by nothing, or beyond 2^31-1.
+        """
+        if not increment:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+        if self.window + increment > frames.MAX_WINDOW:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window over 2^31-1")
+        self.window += increment
+        self.pump()
+
+    def pause(self) -> None:
+        """The socket is full."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """The socket has room again."""
+        self._paused = False
+        self.pump()
+
+    def close(self) -> None:
+        """Forget everything that waits."""
+        self._frames.clear()
+        self._line.clear()
+        self.queued = 0
+
+
+class ReceiveWindow:
+    """What the peer may still send us; refilled when half of it is used."""
+
+    __slots__ = ("_left", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._left = size
+
+    def take(self, size: int) -> int:
+        """Account for `size` received bytes; the increment to grant now, 0 for none yet.
+
+        The increment is always a restoration to the full size; -1 means the peer sent more than
+        it was allowed.
+        """
+        left = self._left - size
+        if left < 0:
+            return -1
+        if left * 2 >= self._size:
+            self._left = left
+            return 0
+        self._left = self._size
+        return self._size - left

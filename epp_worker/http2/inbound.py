@@ -1,0 +1,360 @@
+"""What each kind of frame does to a connection (RFC 9113, section 6).
+
+Three tables say what may come: `FIRST` (the preface must be followed by SETTINGS), `NORMAL`, and
+`IN_BLOCK` (a header block is open: nothing but its CONTINUATION).
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from epp_worker.http2 import frames, settings
+from epp_worker.http2.errors import ConnectionFault, ErrorCode
+from epp_worker.http2.headers import RequestHead
+from epp_worker.http2.stream import Stream
+
+if TYPE_CHECKING:
+    from epp_worker.http2.connection import Connection
+
+FrameFunction = Callable[["Connection", int, int, bytes, int, int], None]
+"""(connection, flags, stream id, buffer, payload's start, payload's end)."""
+
+UNKNOWN: Final = 10
+"""Index of the function for frame types that the RFC does not define."""
+
+
+class OpenBlock:
+    """A header block that waits for its CONTINUATIONs."""
+
+    __slots__ = ("count", "data", "flags", "stream_id")
+
+    def __init__(self, stream_id: int, flags: int, data: bytes) -> None:
+        self.stream_id = stream_id
+        self.flags = flags
+        self.data = bytearray(data)
+        self.count = 0
+
+
+def _protocol_error(reason: str) -> NoReturn:
+    raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, reason)
+
+
+def _size_error(reason: str) -> NoReturn:
+    raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, reason)
+
+
+def _check_known(connection: "Connection", stream_id: int) -> None:
+    """A frame for a stream that is not there: fine only if it once was."""
+    if not stream_id & 1 or stream_id > connection.last_id:
+        _protocol_error(f"frame on idle or impossible stream {stream_id}")
+
+
+def _unpad(data: bytes, start: int, end: int) -> tuple[int, int]:
+    if start == end:
+        _size_error("PADDED frame without a pad length")
+    padding = data[start]
+    start += 1
+    if padding > end - start:
+        _protocol_error("more padding than frame")
+    return start, end - padding
+
+
+def _on_data(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    size = end - start
+    if flags & frames.FLAG_PADDED:
+        start, end = _unpad(data, start, end)
+    increment = connection.receive.take(size)
+    if increment:
+        if increment < 0:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window overrun")
+        connection.out.put(frames.window_update(0, increment))
+    stream = connection.streams.get(stream_id)
+    if stream is None:
+        _check_known(connection, stream_id)
+        connection.idle_frames.hit()
+        if stream_id not in connection.reset_ids:
+            connection.refuse(stream_id, ErrorCode.STREAM_CLOSED)
+        return
+    if stream.remote_closed:
+        connection.reset(stream, ErrorCode.STREAM_CLOSED)
+        return
+    if start == end and not flags & frames.FLAG_END_STREAM:
+        connection.idle_frames.hit()
+    stream.received(size, data, start, end)
+    if flags & frames.FLAG_END_STREAM:
+        stream.half_closed()
+
+
+def _on_headers(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    if not stream_id & 1:
+        _protocol_error(f"HEADERS on stream {stream_id}")
+    if flags & frames.FLAG_PADDED:
+        start, end = _unpad(data, start, end)
+    depends_on_itself = False
+    if flags & frames.FLAG_PRIORITY:
+        if end - start < 5:
+            _size_error("HEADERS too short for its priority fields")
+        depends_on_itself = _dependency(data, start) == stream_id
+        start += 5
+    block = data[start:end]
+    if flags & frames.FLAG_END_HEADERS:
+        _on_block(connection, flags, stream_id, block)
+    else:
+        connection.block = OpenBlock(stream_id, flags, block)
+        connection.table = IN_BLOCK
+    if depends_on_itself:
+        _reset_if_open(connection, stream_id, ErrorCode.PROTOCOL_ERROR)
+
+
+def _on_continuation(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    block = connection.block
+    if block is None or stream_id != block.stream_id:
+        _protocol_error("CONTINUATION of another stream")
+    limits = connection.shared.limits
+    block.count += 1
+    block.data += data[start:end]
+    if block.count > limits.max_continuations or len(block.data) > limits.max_header_block_bytes:
+        raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block over our bounds")
+    if flags & frames.FLAG_END_HEADERS:
+        connection.block = None
+        connection.table = NORMAL
+        _on_block(connection, block.flags, stream_id, bytes(block.data))
+
+
+def _on_block(connection: "Connection", flags: int, stream_id: int, block: bytes) -> None:
+    head = connection.decoder.decode(block)
+    end_stream = bool(flags & frames.FLAG_END_STREAM)
+    if stream_id > connection.last_id:
+        connection.last_id = stream_id
+        _open(connection, stream_id, head, end_stream)
+        return
+    stream = connection.streams.get(stream_id)
+    if stream is not None:
+        _on_trailers(connection, stream, head, end_stream)
+    elif stream_id in connection.reset_ids:
+        connection.idle_frames.hit()
+    elif stream_id in connection.closed_ids:
+        raise ConnectionFault(ErrorCode.STREAM_CLOSED, f"HEADERS on closed stream {stream_id}")
+    else:
+        _protocol_error(f"stream {stream_id} after {connection.last_id}")
+
+
+def _open(connection: "Connection", stream_id: int, head: RequestHead, end_stream: bool) -> None:
+    shared = connection.shared
+    if (
+        connection.farewell.final
+        or head.malformed
+        or len(connection.streams) >= shared.limits.max_streams
+    ):
+        shared.counters.streams_refused += 1
+        connection.idle_frames.hit()
+        code = ErrorCode.PROTOCOL_ERROR if head.malformed else ErrorCode.REFUSED_STREAM
+        connection.refuse(stream_id, code)
+        return
+    stream = Stream(connection, stream_id, head, connection.initial_window)
+    connection.opened(stream)
+    stream.begin(shared.services.get(head.path))
+    if end_stream:
+        stream.half_closed()
+
+
+def _on_trailers(
+    connection: "Connection", stream: Stream, head: RequestHead, end_stream: bool
+) -> None:
+    if stream.remote_closed:
+        connection.reset(stream, ErrorCode.STREAM_CLOSED)
+    elif not end_stream or not head.plain:
+        connection.reset(stream, ErrorCode.PROTOCOL_ERROR)
+    else:
+        stream.half_closed()
+
+
+def _dependency(data: bytes, start: int) -> int:
+    depends_on: int = frames.read_u32(data, start)[0]
+    return depends_on & frames.MAX_STREAM_ID
+
+
+def _reset_if_open(connection: "Connection", stream_id: int, code: ErrorCode) -> None:
+    stream = connection.streams.get(stream_id)
+    if stream is not None:
+        connection.reset(stream, code)
+
+
+def _on_priority(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    del flags
+    if not stream_id:
+        _protocol_error("PRIORITY on stream 0")
+    connection.idle_frames.hit()
+    if end - start != 5:
+        if stream_id > connection.last_id:
+            _size_error("PRIORITY is not 5 bytes")
+        _reset_if_open(connection, stream_id, ErrorCode.FRAME_SIZE_ERROR)
+    elif _dependency(data, start) == stream_id:
+        _reset_if_open(connection, stream_id, ErrorCode.PROTOCOL_ERROR)
+
+
+def _on_rst_stream(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    del flags, data
+    if end - start != 4:
+        _size_error("RST_STREAM is not 4 bytes")
+    stream = connection.streams.get(stream_id)
+    if stream is None:
+        _check_known(connection, stream_id)
+        connection.idle_frames.hit()
+        return
+    answered = stream.answered
+    connection.forget(stream)
+    stream.kill()
+    if not answered:
+        connection.unanswered_resets.hit()
+
+
+def _on_settings(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    if stream_id:
+        _protocol_error("SETTINGS on a stream")
+    if flags & frames.FLAG_ACK:
+        if start != end:
+            _size_error("SETTINGS acknowledgement with a payload")
+        connection.decoder.acknowledged()
+        return
+    connection.idle_frames.hit()
+    for name, value in settings.parse(data, start, end):
+        if name == settings.INITIAL_WINDOW_SIZE:
+            _move_windows(connection, value)
+        elif name == settings.MAX_FRAME_SIZE:
+            connection.out.max_frame = value
+        elif name == settings.HEADER_TABLE_SIZE:
+            connection.table_changed(value)
+    connection.out.put(frames.SETTINGS_ACK)
+
+
+def _move_windows(connection: "Connection", value: int) -> None:
+    delta = value - connection.initial_window
+    connection.initial_window = value
+    for stream in connection.streams.values():
+        stream.window += delta
+        if stream.window > frames.MAX_WINDOW:
+            raise ConnectionFault(
+                ErrorCode.FLOW_CONTROL_ERROR, "SETTINGS put a stream's window over 2^31-1"
+            )
+        connection.out.enqueue(stream)
+    connection.out.pump()
+
+
+def _on_first(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    if flags & frames.FLAG_ACK:
+        _protocol_error("the first frame acknowledges SETTINGS")
+    connection.table = NORMAL
+    connection.liveness.greeted = True
+    _on_settings(connection, flags, stream_id, data, start, end)
+
+
+def _on_push_promise(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    del connection, flags, stream_id, data, start, end
+    _protocol_error("PUSH_PROMISE from a client")
+
+
+def _on_ping(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    if stream_id:
+        _protocol_error("PING on a stream")
+    if end - start != 8:
+        _size_error("PING is not 8 bytes")
+    opaque = data[start:end]
+    if not flags & frames.FLAG_ACK:
+        connection.idle_frames.hit()
+        connection.out.put(frames.ping(opaque, ack=True))
+        connection.check_overfull()
+    elif opaque == frames.GOAWAY_PING:
+        connection.round_trip()
+
+
+def _on_goaway(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    del flags, data
+    if stream_id:
+        _protocol_error("GOAWAY on a stream")
+    if end - start < 8:
+        _size_error("GOAWAY is shorter than 8 bytes")
+    connection.idle_frames.hit()
+    connection.go_away()  # the peer is leaving: close once its streams are done
+
+
+def _on_window_update(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    del flags
+    if end - start != 4:
+        _size_error("WINDOW_UPDATE is not 4 bytes")
+    increment = frames.read_u32(data, start)[0] & frames.MAX_WINDOW
+    if not stream_id:
+        connection.out.grant(increment)
+        return
+    stream = connection.streams.get(stream_id)
+    if stream is None:
+        _check_known(connection, stream_id)
+    else:
+        stream.grant(increment)
+
+
+def _ignore(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    del flags, stream_id, data, start, end
+    connection.idle_frames.hit()
+
+
+def _not_settings(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    del connection, flags, stream_id, data, start, end
+    _protocol_error("the first frame is not SETTINGS")
+
+
+def _not_continuation(
+    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+) -> None:
+    del connection, flags, stream_id, data, start, end
+    _protocol_error("a header block is open")
+
+
+NORMAL: Final[tuple[FrameFunction, ...]] = (
+    _on_data,
+    _on_headers,
+    _on_priority,
+    _on_rst_stream,
+    _on_settings,
+    _on_push_promise,
+    _on_ping,
+    _on_goaway,
+    _on_window_update,
+    _on_continuation,
+    _ignore,
+)
+FIRST: Final[tuple[FrameFunction, ...]] = (
+    *(_not_settings,) * frames.SETTINGS,
+    _on_first,
+    *(_not_settings,) * (UNKNOWN - frames.SETTINGS),
+)
+IN_BLOCK: Final[tuple[FrameFunction, ...]] = (
+    *(_not_continuation,) * frames.CONTINUATION,
+    _on_continuation,
+    _not_continuation,
+)

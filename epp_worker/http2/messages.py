@@ -1,0 +1,109 @@
+"""gRPC messages out of a stream of bytes: flag, length, message, again and again."""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+RESOURCE_EXHAUSTED: Final = 8
+UNIMPLEMENTED: Final = 12
+INTERNAL: Final = 13
+
+_PREFIX_BYTES: Final = 5
+_read_prefix = struct.Struct(">BI").unpack_from
+
+
+class MessageFault(Exception):
+    """The call cannot go on. Never leaves the stream.
+
+    Attributes:
+        status: the gRPC status that the client gets.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class MessageBudget:
+    """What unfinished messages may hold, one message and a whole server; bytes."""
+
+    __slots__ = ("held", "max_held", "max_message")
+
+    def __init__(self, max_message: int, max_held: int) -> None:
+        self.max_message = max_message
+        self.max_held = max_held
+        self.held = 0
+
+
+class Assembler:
+    """One stream's unfinished message. Each byte of it is copied twice, however it arrives."""
+
+    __slots__ = ("_budget", "_buffer", "_need")
+
+    def __init__(self, budget: MessageBudget) -> None:
+        self._budget = budget
+        self._buffer: bytearray | None = None
+        self._need = 0
+
+    @property
+    def partial(self) -> bool:
+        """Whether bytes of an unfinished message are held."""
+        return self._buffer is not None
+
+    def feed(self, data: bytes, start: int, end: int) -> Iterator[bytes]:
+        """The messages completed by data[start:end]; stop early and the rest is dropped.
+
+        Raises:
+            MessageFault: compressed, too large, no budget, or no gRPC framing at all.
+        """
+        if self._buffer is not None:
+            self._hold(data, start, end)
+            if len(self._buffer) < self._need:
+                return
+            data = bytes(self._buffer)
+            start, end = 0, len(data)
+            self.clear()
+        while end - start >= _PREFIX_BYTES:
+            flag, size = _read_prefix(data, start)
+            if flag or size > self._budget.max_message:
+                self._refuse(flag, size)
+            after = start + _PREFIX_BYTES + size
+            if after > end:
+                break
+            yield data[start + _PREFIX_BYTES : after]
+            start = after
+        if start < end:
+            self._hold(data, start, end)
+
+    def clear(self) -> None:
+        """Let go of what is held."""
+        if self._buffer is not None:
+            self._budget.held -= len(self._buffer)
+            self._buffer = None
+
+    def _hold(self, data: bytes, start: int, end: int) -> None:
+        budget = self._budget
+        if budget.held + end - start > budget.max_held:
+            self.clear()
+            raise MessageFault(RESOURCE_EXHAUSTED, "too many unfinished messages in this server")
+        buffer = self._buffer
+        if buffer is None:
+            buffer = self._buffer = bytearray()
+            self._need = _PREFIX_BYTES
+        budget.held += end - start
+        buffer += memoryview(data)[start:end]
+        if self._need == _PREFIX_BYTES and len(buffer) >= _PREFIX_BYTES:
+            flag, size = _read_prefix(buffer)
+            if flag or size > budget.max_message:
+                self.clear()
+                self._refuse(flag, size)
+            self._need = _PREFIX_BYTES + size
+
+    def _refuse(self, flag: int, size: int) -> None:
+        if flag == 1:
+            raise MessageFault(UNIMPLEMENTED, "compressed messages are not supported")
+        if flag:
+            raise MessageFault(INTERNAL, "not gRPC framing")
+        raise MessageFault(
+            RESOURCE_EXHAUSTED, f"message of {size} bytes over {self._budget.max_message}"
+        )

@@ -1,0 +1,65 @@
+"""What all connections of a server have in common."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from epp_worker.http2.contract import Service
+from epp_worker.http2.counters import Counters
+from epp_worker.http2.headers import HeadCache
+from epp_worker.http2.limits import Http2Limits
+from epp_worker.http2.messages import MessageBudget
+from epp_worker.http2.timers import Loop, Timers
+
+if TYPE_CHECKING:
+    from epp_worker.http2.connection import Connection
+
+
+class Shared:
+    """One server's services, bounds, counts, and its living connections."""
+
+    __slots__ = (
+        "budget",
+        "connections",
+        "counters",
+        "emptied",
+        "heads",
+        "limits",
+        "loop",
+        "services",
+        "timers",
+    )
+
+    def __init__(
+        self,
+        services: Mapping[str, Service],
+        limits: Http2Limits,
+        counters: Counters,
+        loop: Loop,
+    ) -> None:
+        self.services = services
+        self.limits = limits
+        self.counters = counters
+        self.loop = loop
+        self.timers = Timers(loop)
+        self.heads = HeadCache()
+        self.budget = MessageBudget(limits.max_message_bytes, limits.max_partial_bytes)
+        self.connections: set[Connection] = set()
+        self.emptied = asyncio.Event()
+        """Set while no connection is open."""
+        self.emptied.set()
+
+    def joined(self, connection: "Connection") -> None:
+        """A connection is open."""
+        self.connections.add(connection)
+        self.counters.connections_open += 1
+        self.counters.connections_total += 1
+        self.emptied.clear()
+
+    def left(self, connection: "Connection") -> None:
+        """A connection is gone."""
+        self.connections.discard(connection)
+        self.counters.connections_open -= 1
+        self.timers.forget(connection)
+        if not self.connections:
+            self.emptied.set()

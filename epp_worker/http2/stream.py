@@ -1,0 +1,326 @@
+"""One gRPC call: messages out of DATA, answers into DATA, and how it may end.
+
+A call goes open -> ending (the handler ended it, answers may still wait for windows) -> ended
+(END_STREAM written) or, from anywhere, dead (reset by either side, or the connection is gone).
+"""
+
+import logging
+import struct
+import traceback
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from epp_worker.http2 import frames, replies
+from epp_worker.http2.contract import Service, StreamHandler
+from epp_worker.http2.errors import ErrorCode
+from epp_worker.http2.flow import ReceiveWindow
+from epp_worker.http2.headers import RequestHead
+from epp_worker.http2.messages import Assembler, MessageFault
+
+if TYPE_CHECKING:
+    from epp_worker.http2.connection import Connection
+
+log = logging.getLogger(__name__)
+
+OPEN: Final = 0
+ENDING: Final = 1
+ENDED: Final = 2
+DEAD: Final = 3
+
+OK: Final = 0
+CANCELLED: Final = 1
+UNIMPLEMENTED: Final = 12
+INTERNAL: Final = 13
+
+_FITS_SLACK: Final = 1024
+"""`fits` is asked about message bytes; this leaves room for some 200 five-byte prefixes."""
+
+_pack_data_message = struct.Struct(">BHBBIBI").pack
+"""Head of a DATA frame and of the one gRPC message in it."""
+_pack_prefix = struct.Struct(">BI").pack
+
+
+class Stream:
+    """See `contract.GrpcStream`; the rest is for the connection."""
+
+    __slots__ = (
+        "_assembler",
+        "_handler",
+        "_headers_sent",
+        "_out",
+        "_queue",
+        "_receive",
+        "_trailers",
+        "connection",
+        "ended_round",
+        "head",
+        "in_line",
+        "queued",
+        "remote_closed",
+        "state",
+        "stream_id",
+        "window",
+    )
+
+    def __init__(
+        self, connection: "Connection", stream_id: int, head: RequestHead, window: int
+    ) -> None:
+        self.connection = connection
+        self.stream_id = stream_id
+        self.head = head
+        self.window = window
+        self.queued = 0
+        self.in_line = False
+        self.state = OPEN
+        self.remote_closed = False
+        self.ended_round = 0
+        self._out = connection.out
+        self._queue: deque[bytes | memoryview] = deque()
+        self._trailers = b""
+        self._headers_sent = False
+        self._handler: StreamHandler | None = None
+        self._receive = ReceiveWindow(connection.shared.limits.stream_window)
+        self._assembler = Assembler(connection.shared.budget)
+
+    # What the handler sees.
+
+    @property
+    def authority(self) -> str:
+        """`:authority` of this stream."""
+        return self.head.authority
+
+    @property
+    def path(self) -> str:
+        """`:path` of this stream."""
+        return self.head.path
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """All other request headers."""
+        return self.head.headers
+
+    @property
+    def answered(self) -> bool:
+        """Whether anything was sent on this stream."""
+        return self._headers_sent or self.state != OPEN
+
+    def fits(self, size: int) -> bool:
+        """Whether messages of `size` bytes would go out now, within all send windows."""
+        need = size + _FITS_SLACK
+        return not self.queued and need <= self.window and self._out.admits(need)
+
+    def send(self, *messages: bytes) -> None:
+        """Queue messages. On a stream that has ended or died: nothing happens."""
+        if self.state != OPEN or not messages:
+            return
+        out = self._out
+        if not self._headers_sent:
+            self._headers_sent = True
+            out.put(self.connection.headers_frame(self.stream_id, replies.RESPONSE_HEADERS))
+        size = sum(map(len, messages)) + 5 * len(messages)
+        if not self.queued and size <= self.window and size <= out.max_frame and out.admits(size):
+            self.window -= size
+            out.window -= size
+            if len(messages) == 1:
+                out.put(
+                    _pack_data_message(
+                        size >> 16, size & 0xFFFF, frames.DATA, 0, self.stream_id, 0, size - 5
+                    )
+                )
+                out.put(messages[0])
+                return
+            out.put(frames.frame_head(size, frames.DATA, 0, self.stream_id))
+            for message in messages:
+                out.put(_pack_prefix(0, len(message)))
+                out.put(message)
+            return
+        self._enqueue(messages, size)
+
+    def end(self, status: int = OK, message: str = "") -> None:
+        """Send trailers after all that is queued. Twice, or after death: nothing happens."""
+        if self.state != OPEN:
+            return
+        self.state = ENDING
+        self._handler = None
+        self._assembler.clear()
+        self.connection.shared.counters.streams_total[status] += 1
+        if self._headers_sent:
+            self._trailers = replies.trailers(status, message)
+        else:
+            self._headers_sent = True
+            self._trailers = replies.trailers_only(status, message)
+        if not self.queued:
+            self.drained()
+
+    # What the connection does.
+
+    def begin(self, service: Service | None) -> None:
+        """Hand the call to its service."""
+        if self.head.refusal:
+            self.state = ENDING
+            self._trailers = self.head.refusal
+            self.connection.shared.counters.http_refused += 1
+            self.drained()
+            return
+        if service is None:
+            self.end(UNIMPLEMENTED, f"unknown method {self.head.path}")
+            return
+        try:
+            handler = service(self)
+        except Exception as error:  # noqa: BLE001 - a service's fault must not spread
+            self._failed(error)
+            return
+        if self.state == OPEN:
+            self._handler = handler
+
+    def received(self, size: int, data: bytes, start: int, end: int) -> None:
+        """DATA: `size` bytes for flow control, of which data[start:end] are content."""
+        increment = self._receive.take(size)
+        if increment:
+            if increment < 0:
+                self.connection.reset(self, ErrorCode.FLOW_CONTROL_ERROR)
+                return
+            if self.state != OPEN:
+                # A client that is still uploading long after our end: tell it to stop.
+                self.connection.reset(self, ErrorCode.NO_ERROR)
+                return
+            self._out.put(frames.window_update(self.stream_id, increment))
+        if self.state != OPEN:
+            return
+        try:
+            for message in self._assembler.feed(data, start, end):
+                handler = self._handler
+                if handler is None:
+                    return
+                handler.received(message)
+        except MessageFault as fault:
+            self._give_up(fault.status, str(fault))
+        except Exception as error:  # noqa: BLE001 - a handler's fault must not spread
+            self._failed(error)
+        if self.state != OPEN:
+            self._assembler.clear()
+
+    def half_closed(self) -> None:
+        """The client sent END_STREAM."""
+        self.remote_closed = True
+        if self.state == ENDED:
+            self.connection.forget(self)
+            return
+        if self.state != OPEN:
+            return
+        if self._assembler.partial:
+            self._give_up(INTERNAL, "the client closed in the middle of a message")
+            return
+        handler = self._handler
+        if handler is None:
+            return
+        try:
+            handler.half_closed()
+        except Exception as error:  # noqa: BLE001 - a handler's fault must not spread
+            self._failed(error)
+
+    def kill(self) -> None:
+        """Reset by either side, or the connection is gone."""
+        state = self.state
+        if state == DEAD:
+            return
+        self.state = DEAD
+        self._out.queued -= self.queued
+        self.queued = 0
+        self._queue.clear()
+        self._assembler.clear()
+        if state in (OPEN, ENDING):
+            self.connection.settled()
+        if state == OPEN:
+            self.connection.shared.counters.streams_total[CANCELLED] += 1
+            self._abort_handler()
+
+    def grant(self, increment: int) -> None:
+        """The peer opens this stream's window."""
+        if not increment:
+            self.connection.reset(self, ErrorCode.PROTOCOL_ERROR)
+        elif self.window + increment > frames.MAX_WINDOW:
+            self.connection.reset(self, ErrorCode.FLOW_CONTROL_ERROR)
+        else:
+            self.window += increment
+            if self.queued:
+                self._out.enqueue(self)
+                self._out.pump()
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes of the queue, for one DATA frame."""
+        self.queued -= size
+        queue = self._queue
+        parts: list[bytes | memoryview] = []
+        while size:
+            piece = queue[0]
+            if len(piece) <= size:
+                parts.append(piece)
+                queue.popleft()
+                size -= len(piece)
+            else:
+                rest = memoryview(piece)
+                parts.append(rest[:size])
+                queue[0] = rest[size:]
+                size = 0
+        return b"".join(parts)
+
+    def drained(self) -> None:
+        """Nothing is queued any more: the end follows, if it was asked for."""
+        if self.state != ENDING:
+            return
+        self.state = ENDED
+        self._out.put(
+            self.connection.headers_frame(self.stream_id, self._trailers, frames.FLAG_END_STREAM)
+        )
+        self.connection.settled()
+        if self.remote_closed:
+            self.connection.forget(self)
+        else:
+            self.ended_round = self.connection.round
+
+    # Inside.
+
+    def _enqueue(self, messages: tuple[bytes, ...], size: int) -> None:
+        for message in messages:
+            self._queue.append(_pack_prefix(0, len(message)))
+            if message:
+                self._queue.append(message)
+        self.queued += size
+        self._out.queued += size
+        if self.queued > self.connection.shared.limits.max_stream_send_bytes:
+            self.connection.overflowed(self)
+            return
+        self._out.enqueue(self)
+        self._out.pump()
+        self.connection.check_overfull()
+
+    def _give_up(self, status: int, message: str) -> None:
+        handler, self._handler = self._handler, None
+        self.end(status, message)
+        self._handler = handler
+        self._abort_handler()
+
+    def _failed(self, error: Exception) -> None:
+        # Neither the error's text nor locals: they may quote a prompt.
+        log.error(
+            "handler failed",
+            extra={
+                "method": self.head.path,
+                "error": type(error).__name__,
+                "stack": "".join(traceback.format_tb(error.__traceback__)),
+            },
+        )
+        self.connection.shared.counters.handler_errors += 1
+        self._give_up(INTERNAL, "internal error")
+
+    def _abort_handler(self) -> None:
+        handler, self._handler = self._handler, None
+        if handler is None:
+            return
+        try:
+            handler.aborted()
+        except Exception as error:  # noqa: BLE001 - a handler's fault must not spread
+            log.error("handler failed in aborted()", extra={"error": type(error).__name__})
+            self.connection.shared.counters.handler_errors += 1

@@ -20,7 +20,7 @@ from redis.asyncio.connection import (
     SSLConnection,
     UnixDomainSocketConnection,
 )
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 
 from fleet.errors import FormatError, StoreUnavailable
 from fleet.store.scripts import Script
@@ -117,8 +117,8 @@ class Link:
         except TimeoutError as error:
             raise StoreUnavailable(f"{self._name}: no answer in time") from error
         except (RedisError, OSError) as error:
-            raise StoreUnavailable(f"{self._name}: {error}") from error
-        if any(isinstance(reply, ResponseError) and "READONLY" in str(reply) for reply in replies):
+            raise StoreUnavailable(f"{self._name}: {_said(error)}") from error
+        if any(_is_read_only(reply) for reply in replies):
             # Demoted: whoever is primary now is found by connecting anew.
             log.warning("store is read-only, reconnecting", extra={"store": self._name})
             await self._drop()
@@ -142,7 +142,18 @@ class Link:
         text = str(reply)
         if text.startswith("FORMAT") or "WRONGTYPE" in text:
             raise FormatError(f"{self._name}: {text}") from reply
-        raise StoreUnavailable(f"{self._name}: {text}") from reply
+        raise StoreUnavailable(f"{self._name}: {_said(reply)}") from reply
+
+
+def _said(error: Exception) -> str:
+    """The kind goes in: the library takes the server's code (OOM, READONLY) off the text."""
+    return f"{type(error).__name__}: {error}"
+
+
+def _is_read_only(reply: Reply) -> bool:
+    if isinstance(reply, ReadOnlyError):
+        return True
+    return isinstance(reply, ResponseError) and "READONLY" in str(reply)  # inside a script, on 6.2
 
 
 async def _reply(connection: Connection) -> Reply:

@@ -1,0 +1,220 @@
+"""Stored formats: what is written is read back, by this version and its neighbours."""
+
+import json
+import zlib
+
+import pytest
+
+from fleet.errors import FormatError, SettingsError
+from fleet.model import (
+    Addresses,
+    EpochVersion,
+    GroupKey,
+    Hold,
+    LeaderInfo,
+    Load,
+    Member,
+    Phase,
+    Placement,
+    PoolId,
+    PoolRef,
+    Reason,
+    RingSpec,
+    ShardMap,
+    share_of,
+)
+from fleet.model.shardmap import DeadMember
+from fleet.store import codec
+from fleet.store.contract import Move
+from fleet.store.urls import parse_store_url
+
+GROUP = GroupKey("tenant", "pool-epp", 9002)
+PLACEMENT = Placement(
+    group=GROUP,
+    pools=(PoolId(PoolRef("tenant", "pool"), "uid-1"), PoolId(PoolRef("tenant", "zwei"), "uid-2")),
+    phase=Phase.MOVING,
+    owners=("worker-0",),
+    standby="worker-1",
+    reason=Reason.DRAIN,
+    since=1.5,
+    moving_to="worker-2",
+    draining=("worker-3",),
+)
+MAP = ShardMap(
+    fleet="blue",
+    version=EpochVersion(2**50, 12),
+    published_at=99.25,
+    leader=LeaderInfo("c-0", "10.0.0.1:8080", "10.0.0.1:8081"),
+    placements={GROUP: PLACEMENT},
+    incarnations={"worker-0": "i0"},
+    addresses={"worker-0": "[::1]:9002"},
+    dead=(DeadMember("worker-9", "i9", "refused", 98.0),),
+)
+MEMBER = Member(
+    id="worker-0",
+    incarnation="i0",
+    addresses=Addresses("a:1", "a:2", "a:3", "a:4"),
+    weight=5,
+    draining=True,
+    seen=EpochVersion(2**50, 3),
+    holds={GROUP: Hold.OWNER},
+    load=Load(0.5, 2, 1.0),
+)
+
+
+def blob(document: object, head: bytes = b"1 3.4\n") -> bytes:
+    return head + zlib.compress(json.dumps(document).encode())
+
+
+def test_a_map_reads_back_equal() -> None:
+    """All of it, with epochs up to 2**50."""
+    assert codec.decode_map(codec.encode_map(MAP), "k") == MAP
+
+
+def test_the_version_stands_in_clear_at_the_start() -> None:
+    """Scripts and readers compare versions without decoding."""
+    written = codec.encode_map(MAP)
+    assert written.startswith(b"1 1125899906842624.12\n")
+    assert codec.version_of(written[:64], "k") == EpochVersion(2**50, 12)
+
+
+def test_a_ring_reads_back_with_its_version() -> None:
+    """Spec and version."""
+    ring = RingSpec("xxh3", 160, {"worker-0": 1, "worker-1": 100})
+    assert codec.decode_ring(codec.encode_ring(ring, EpochVersion(3, 4)), "k") == (
+        ring,
+        EpochVersion(3, 4),
+    )
+
+
+def test_a_share_reads_back_equal() -> None:
+    """With every hold."""
+    for worker in ("worker-0", "worker-1", "worker-2", "worker-3", "worker-4"):
+        share = share_of(MAP, worker)
+        assert codec.decode_share(codec.encode_share(share), "k") == share
+
+
+def test_a_member_reads_back_equal() -> None:
+    """With its holds, which are keyed by group."""
+    assert codec.decode_member(codec.encode_member(MEMBER), "k") == MEMBER
+
+
+def test_a_move_reads_back_equal() -> None:
+    """Every field."""
+    move = Move("g", "a", "b", "drain", EpochVersion(3, 4), 1.0, 2.0, "done")
+    assert codec.decode_move(codec.encode_move(move), "k") == move
+
+
+def test_the_next_format_is_read_with_unknown_fields_ignored() -> None:
+    """Version N + 1 may add fields, at any depth, and count its format up."""
+    plain = json.loads(codec.encode_member(MEMBER))
+    plain |= {"format": 2, "colour": "red"}
+    plain["load"]["heat"] = 7
+    assert codec.decode_member(json.dumps(plain).encode(), "k") == MEMBER
+    ring = blob({"hash": "xxh3", "vnodes": 1, "weights": {}, "more": []}, b"2 3.4\n")
+    assert codec.decode_ring(ring, "k") == (RingSpec("xxh3", 1, {}), EpochVersion(3, 4))
+
+
+def test_missing_fields_take_their_defaults() -> None:
+    """Version N - 1 may lack fields that have a default."""
+    plain = {
+        "format": 1,
+        "id": "worker-0",
+        "incarnation": "i0",
+        "addresses": {"ext_proc": "a:1", "health": "a:2", "internal": "a:3", "http": "a:4"},
+    }
+    assert codec.decode_member(json.dumps(plain).encode(), "k") == Member(
+        "worker-0", "i0", Addresses("a:1", "a:2", "a:3", "a:4")
+    )
+
+
+@pytest.mark.parametrize("number", [0, 3, 999])
+def test_other_formats_are_refused(number: int) -> None:
+    """Above ours + 1, or no format at all."""
+    with pytest.raises(FormatError, match=f"the-key: format {number}"):
+        codec.decode_ring(blob({}, f"{number} 3.4\n".encode()), "the-key")
+    plain = json.loads(codec.encode_member(MEMBER)) | {"format": number}
+    with pytest.raises(FormatError, match="the-key"):
+        codec.decode_member(json.dumps(plain).encode(), "the-key")
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"",
+        b"1",
+        b"1 3.4",
+        b"1 3.4\n",
+        b"1 -3.4\nx",
+        b"1 3.4\nnot zlib at all",
+        codec.encode_map(MAP)[:-5],
+        blob([]),
+        blob({"fleet": 7}),
+        b"1 3.4\n" + zlib.compress(b"\xff\xfe"),
+        b"1 3.4\n" + zlib.compress(b'{"fleet": "\xff"}'),
+        b"x" * 200,
+    ],
+)
+def test_damage_is_named_by_its_key(damaged: bytes) -> None:
+    """Whatever the bytes are, only FormatError leaves, with the key."""
+    for decode in (codec.decode_map, codec.decode_share, codec.decode_ring):
+        with pytest.raises(FormatError, match="the-key"):
+            decode(damaged, "the-key")
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b"null", b'{"format": "1"}', b"\xff"])
+def test_damaged_json_is_named_by_its_key(damaged: bytes) -> None:
+    """The same for values that are plain JSON."""
+    for decode in (codec.decode_member, codec.decode_leader, codec.decode_move):
+        with pytest.raises(FormatError, match="the-key"):
+            decode(damaged, "the-key")
+
+
+def test_a_store_url_in_all_its_parts() -> None:
+    """User and password are percent-decoded and never shown."""
+    url = parse_store_url("redis://me:a%40b@[::1]:7000/3")
+    assert (url.host, url.port, url.db) == ("::1", 7000, 3)
+    assert (url.username, url.password) == ("me", "a@b")
+    assert str(url) == "redis://[::1]:7000/3"
+    assert "a@b" not in repr(url)
+
+
+def test_store_urls_have_defaults() -> None:
+    """Port 6379, database 0; a unix socket by path."""
+    url = parse_store_url("redis://cache")
+    assert (url.host, url.port, url.db, url.username, url.password) == (
+        "cache",
+        6379,
+        0,
+        None,
+        None,
+    )
+    unix = parse_store_url("unix:///run/v.sock?db=2")
+    assert (unix.path, unix.db, str(unix)) == ("/run/v.sock", 2, "unix:///run/v.sock")
+    secure = parse_store_url("rediss://cache/?ssl_ca_certs=/ca.pem")
+    assert dict(secure.tls) == {"ssl_ca_certs": "/ca.pem"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "cache:6379",
+        "http://:sec%72et@cache",
+        "redis://:sec%72et@",
+        "redis://:sec%72et@cache:99999",
+        "redis://:sec%72et@cache:port",
+        "redis://:sec%72et@cache/one",
+        "redis://:sec%72et@cache?socket_timeout=60",
+        "redis://:sec%72et@cache?ssl_ca_certs=/ca.pem",
+        "unix://",
+        "redis://[::1",
+    ],
+)
+def test_bad_store_urls_are_refused(url: str) -> None:
+    """With the setting's path, and without the password."""
+    with pytest.raises(SettingsError) as refused:
+        parse_store_url(url)
+    (problem,) = refused.value.problems
+    assert problem.startswith("redis.url: ")
+    assert "sec" not in problem

@@ -11,12 +11,13 @@ import logging
 from collections.abc import Sequence
 from enum import Enum, auto
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from epp_worker.extproc import messages, replies
 from epp_worker.extproc.budget import BodyBudget, Taken
 from epp_worker.extproc.messages import BodyMode, BodyPart, Headers, Kind, Message, Modes
 from epp_worker.extproc.model import BadBody, model_of
+from epp_worker.extproc.observer import SessionObserver
 from epp_worker.extproc.usage import UsageReader
 from epp_worker.scheduling.contract import Pick, Picker, PickRequest, Refusal
 from fleet.errors import FormatError
@@ -46,56 +47,6 @@ OK = Status(0, "")
 _INCOMPLETE = Status(3, "half-closed before the request was complete")
 _NO_HEADERS = Status(3, "request body before request headers")
 _UNSUPPORTED = Status(12, "body mode GRPC is not supported: use FULL_DUPLEX_STREAMED")
-
-
-class SessionObserver(Protocol):
-    """Counts what happens. Each session tells `picked` or `refused` at most once, together."""
-
-    def picked(self, pick: Pick) -> None:
-        """An endpoint was chosen."""
-        ...
-
-    def refused(self, status: int) -> None:
-        """The request was answered with this HTTP status (400, 413, 429, 503)."""
-        ...
-
-    def response(self, status: int) -> None:
-        """Response headers came; 0 if their `:status` is no number."""
-        ...
-
-    def usage(self, prompt: int | None, completion: int | None) -> None:
-        """Tokens of a complete response; None = not told. At most once."""
-        ...
-
-    def usage_unreadable(self, count: int) -> None:
-        """The response held this many usage values that could not be read."""
-        ...
-
-    def finished(self, complete: bool) -> None:
-        """A picked request is over; False: the stream broke before the response's end."""
-        ...
-
-
-class SilentObserver:
-    """Counts nothing."""
-
-    def picked(self, pick: Pick) -> None:
-        """See `SessionObserver.picked`."""
-
-    def refused(self, status: int) -> None:
-        """See `SessionObserver.refused`."""
-
-    def response(self, status: int) -> None:
-        """See `SessionObserver.response`."""
-
-    def usage(self, prompt: int | None, completion: int | None) -> None:
-        """See `SessionObserver.usage`."""
-
-    def usage_unreadable(self, count: int) -> None:
-        """See `SessionObserver.usage_unreadable`."""
-
-    def finished(self, complete: bool) -> None:
-        """See `SessionObserver.finished`."""
 
 
 class _Request(Enum):

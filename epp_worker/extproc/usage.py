@@ -56,6 +56,11 @@ class UsageReader:
         self._carry = bytearray()
         self._lost = False
 
+    @property
+    def held(self) -> int:
+        """Bytes of the response that are kept."""
+        return len(self._carry)
+
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes of the body."""
         if self._stream:

@@ -1,0 +1,290 @@
+"""Routes as Envoy EDS files: one file per route group, replaced by rename, fenced by epoch.
+
+The rules, for each file:
+
+1. Under its lock, what stands there is read and the route is refused if that has a higher epoch,
+   or a higher version of the same epoch; then the term's deadline is looked at; then the file is
+   renamed into place (Envoy follows renames). A lock that somebody holds for longer than
+   `lock_wait_seconds` is passed over: its holder is paused, and finds its own term over.
+2. A route is written if its addresses or its epoch differ from what stands there. A new version
+   alone rewrites nothing (10,000 files per version would be), so within one epoch the version in a
+   file is that of the last change of its addresses. A new epoch rewrites every file.
+3. What stands there and cannot be read counts as absent.
+"""
+
+import asyncio
+import functools
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from coordinator.election.contract import Term
+from coordinator.routes.contract import Route, WriteResult
+from coordinator.routes.eds_file import LOCKS, TEMPORARY, EdsFile
+from coordinator.routes.envoy_format import group_of
+from fleet.clock import Clock
+from fleet.errors import RouteError
+from fleet.model import GroupKey
+from fleet.settings.model import RouteSettings
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BATCH = 64
+"""Files per turn in a thread (about 10 ms): a cancelled write ends within one."""
+
+LOCK_POLL_SECONDS = 0.01
+
+_SETTLED_SECONDS = 0.1
+"""A file younger than this may be replaced again within one tick of the file system's clock and
+look the same; it is read again. Ticks are 10 ms at most."""
+
+_ABANDONED_SECONDS = 60.0
+"""A temporary file this old belongs to a writer that was killed."""
+
+_NAMED_IN_ERRORS = 3
+
+
+class _Stamp(NamedTuple):
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+
+
+class _Verdict(Enum):
+    WRITTEN = auto()
+    UNCHANGED = auto()
+    REFUSED = auto()
+    BUSY = auto()
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What became of the groups of one call."""
+
+    highest_epoch: int
+    groups: dict[_Verdict, list[GroupKey]] = field(
+        default_factory=lambda: {verdict: [] for verdict in _Verdict}
+    )
+    faults: list[str] = field(default_factory=list)
+
+    def result(self) -> WriteResult:
+        """Raises RouteError if anything failed."""
+        _raise_faults(self.faults)
+        return WriteResult(
+            written=tuple(self.groups[_Verdict.WRITTEN]),
+            unchanged=tuple(self.groups[_Verdict.UNCHANGED]),
+            refused=tuple(self.groups[_Verdict.REFUSED]),
+            highest_epoch=self.highest_epoch,
+        )
+
+
+def _raise_faults(faults: Sequence[str]) -> None:
+    if faults:
+        more = len(faults) - _NAMED_IN_ERRORS
+        text = "; ".join(faults[:_NAMED_IN_ERRORS]) + (f"; and {more} more" if more > 0 else "")
+        raise RouteError(text)
+
+
+class EdsRoutes:
+    """`coordinator.routes.contract.Routes` over a folder, which is created if it is missing."""
+
+    def __init__(self, directory: Path, *, settings: RouteSettings, clock: Clock) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._clock = clock
+        self._seen: dict[str, tuple[_Stamp, Route | None]] = {}
+        self._reading = asyncio.Lock()
+
+    async def read(self) -> Mapping[GroupKey, Route]:
+        """All routes as they stand. Files that did not change since the last call are not opened.
+
+        Raises:
+            RouteError: the folder cannot be listed.
+        """
+        async with self._reading:
+            return await _in_thread(self._read_all)
+
+    async def write(self, routes: Sequence[Route], term: Term) -> WriteResult:
+        """Write in the given order; routes whose lock is held come last.
+
+        A route is also refused when `term` is over before its turn.
+
+        Raises:
+            RouteError: some file could not be written; all others were tried.
+        """
+        by_group = {route.group: route for route in routes}
+        highest = max((route.version.epoch for route in routes), default=0)
+        return await self._each(
+            list(by_group),
+            highest,
+            lambda group, wait, tally: self._write_one(by_group[group], term, wait, tally),
+        )
+
+    async def remove(self, groups: Sequence[GroupKey], term: Term) -> WriteResult:
+        """Delete the files of `groups`; one that is not there is unchanged.
+
+        Raises:
+            RouteError: some file could not be deleted; all others were tried.
+        """
+        return await self._each(
+            list(dict.fromkeys(groups)),
+            term.epoch,
+            lambda group, wait, tally: self._remove_one(group, term, wait, tally),
+        )
+
+    async def _each(
+        self,
+        groups: list[GroupKey],
+        epoch: int,
+        act: Callable[[GroupKey, bool, _Tally], _Verdict],
+    ) -> WriteResult:
+        tally = _Tally(highest_epoch=epoch)
+        busy = await self._pass(groups, act, tally, wait=True)
+        deadline = self._clock.monotonic() + self._settings.lock_wait_seconds
+        while busy:
+            wait = self._clock.monotonic() < deadline
+            if wait:
+                await self._clock.sleep(LOCK_POLL_SECONDS)
+            else:
+                names = [str(group) for group in busy[:_NAMED_IN_ERRORS]]
+                log.warning("route lock passed over", extra={"count": len(busy), "groups": names})
+            busy = await self._pass(busy, act, tally, wait=wait)
+        return tally.result()
+
+    async def _pass(
+        self,
+        groups: Sequence[GroupKey],
+        act: Callable[[GroupKey, bool, _Tally], _Verdict],
+        tally: _Tally,
+        *,
+        wait: bool,
+    ) -> list[GroupKey]:
+        """Try each group once, in batches; those whose lock is held."""
+        for start in range(0, len(groups), BATCH):
+            batch = groups[start : start + BATCH]
+            await _in_thread(functools.partial(self._batch, batch, act, tally, wait))
+        busy = tally.groups[_Verdict.BUSY]
+        tally.groups[_Verdict.BUSY] = []
+        return busy
+
+    def _batch(
+        self,
+        groups: Sequence[GroupKey],
+        act: Callable[[GroupKey, bool, _Tally], _Verdict],
+        tally: _Tally,
+        wait: bool,
+    ) -> None:
+        try:
+            (self._directory / LOCKS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            tally.faults.append(f"routes in {self._directory}: {error.strerror or error}")
+            return
+        for group in groups:
+            try:
+                verdict = act(group, wait, tally)
+            except RouteError as error:
+                tally.faults.append(str(error))
+            except OSError as error:
+                tally.faults.append(f"route {group}: {error.strerror or error}")
+            else:
+                tally.groups[verdict].append(group)
+
+    def _write_one(self, route: Route, term: Term, wait: bool, tally: _Tally) -> _Verdict:
+        file = EdsFile(self._directory, route.group, self._clock)
+        with file.locked(wait=wait) as mine:
+            if not mine:
+                return _Verdict.BUSY
+            standing = file.read()
+            if standing is not None:
+                tally.highest_epoch = max(tally.highest_epoch, standing.version.epoch)
+                if standing.version > route.version:
+                    return _Verdict.REFUSED
+                if _says_the_same(standing, route):
+                    return _Verdict.UNCHANGED
+            return _Verdict.WRITTEN if file.replace(route, term) else _Verdict.REFUSED
+
+    def _remove_one(self, group: GroupKey, term: Term, wait: bool, tally: _Tally) -> _Verdict:
+        file = EdsFile(self._directory, group, self._clock)
+        with file.locked(wait=wait) as mine:
+            if not mine:
+                return _Verdict.BUSY
+            standing = file.read()
+            if standing is not None:
+                tally.highest_epoch = max(tally.highest_epoch, standing.version.epoch)
+                if standing.version.epoch > term.epoch:
+                    return _Verdict.REFUSED
+            if not file.remove(term):
+                return _Verdict.REFUSED
+            return _Verdict.WRITTEN if standing is not None else _Verdict.UNCHANGED
+
+    def _read_all(self) -> dict[GroupKey, Route]:
+        now = self._clock.wall()
+        seen: dict[str, tuple[_Stamp, Route | None]] = {}
+        routes: dict[GroupKey, Route] = {}
+        try:
+            with os.scandir(self._directory) as entries:
+                for entry in entries:
+                    route = self._look_at(entry, now, seen)
+                    if route is not None:
+                        routes[route.group] = route
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise RouteError(f"routes in {self._directory}: {error.strerror or error}") from None
+        self._seen = seen
+        return routes
+
+    def _look_at(
+        self, entry: os.DirEntry[str], now: float, seen: dict[str, tuple[_Stamp, Route | None]]
+    ) -> Route | None:
+        if entry.name.endswith(TEMPORARY):
+            _drop_abandoned(entry, now)
+            return None
+        group = group_of(entry.name)
+        if group is None:
+            return None
+        try:
+            status = entry.stat()
+            stamp = _Stamp(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            known = self._seen.get(entry.name)
+            if known is not None and known[0] == stamp:
+                route = known[1]
+            else:
+                route = EdsFile(self._directory, group, self._clock).read()
+        except OSError as error:
+            log.warning("route unreadable", extra={"group": str(group), "error": str(error)})
+            return None
+        if abs(now - status.st_mtime) > _SETTLED_SECONDS:
+            seen[entry.name] = (stamp, route)
+        return route
+
+
+def _says_the_same(standing: Route, route: Route) -> bool:
+    return standing.version.epoch == route.version.epoch and set(standing.addresses) == set(
+        route.addresses
+    )
+
+
+def _drop_abandoned(entry: os.DirEntry[str], now: float) -> None:
+    try:
+        if now - entry.stat().st_mtime > _ABANDONED_SECONDS:
+            Path(entry.path).unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("abandoned route file stays", extra={"file": entry.name, "error": str(error)})
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread. Cancelled, it waits for the thread first: afterwards nothing acts."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

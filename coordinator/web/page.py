@@ -1,0 +1,66 @@
+"""The shard map as a page: one table without scripts or outside assets, which reloads itself."""
+
+from collections.abc import Iterable
+from html import escape
+
+from coordinator.web.documents import MapDocument, PoolDocument
+
+REFRESH_SECONDS = 2
+MAX_ROWS = 1000
+"""A page is for eyes; the API has all pools."""
+
+SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+
+_STYLE = (
+    "body{font:14px system-ui,sans-serif;margin:2em;color-scheme:light dark}"
+    "table{border-collapse:collapse}th,td{text-align:left;padding:.2em .8em;"
+    "border-bottom:1px solid #8884}.unowned,.quarantined{color:#c00;font-weight:bold}"
+)
+_COLUMNS = ("Pool", "Group", "Phase", "Owner", "Stand-by", "Reason", "Since")
+
+
+def render(document: MapDocument | None, coordinator: str) -> str:
+    """The whole page.
+
+    Args:
+        document: None before the first map.
+        coordinator: id of the replica that answers.
+    """
+    body = "<p>No shard map yet.</p>" if document is None else _body(document)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}">'
+        f"<title>EPP Fleet</title><style>{_STYLE}</style></head><body>"
+        f"<h1>EPP Fleet: shard map</h1>{body}"
+        f"<p>Answered by {escape(coordinator)}.</p></body></html>"
+    )
+
+
+def _body(document: MapDocument) -> str:
+    leader = "none" if document.leader is None else document.leader.id
+    shown, total = document.pools[:MAX_ROWS], len(document.pools)
+    summary = (
+        f"<p>Fleet {escape(document.fleet)}, map {document.epoch}.{document.version} of "
+        f"{escape(document.published_at)}, leader {escape(leader)}, {total} pools.</p>"
+    )
+    rest = f"<p>{total - len(shown)} more in the API.</p>" if total > len(shown) else ""
+    rows = "".join(_row(pool) for pool in shown)
+    return f"{summary}<table><thead>{_cells('th', _COLUMNS)}</thead>{rows}</table>{rest}"
+
+
+def _row(pool: PoolDocument) -> str:
+    values = (
+        f"{pool.namespace}/{pool.name}",
+        pool.group,
+        pool.phase,
+        ", ".join(pool.owners) or "none",
+        pool.standby or "none",
+        pool.reason,
+        pool.since,
+    )
+    return _cells("td", values, escape(pool.phase))
+
+
+def _cells(tag: str, values: Iterable[str], row_class: str = "") -> str:
+    cells = "".join(f"<{tag}>{escape(value)}</{tag}>" for value in values)
+    return f'<tr class="{row_class}">{cells}</tr>' if row_class else f"<tr>{cells}</tr>"

@@ -1,0 +1,121 @@
+"""GET: the map, the workers, the page, metrics and health. Any replica answers."""
+
+import asyncio
+import hashlib
+from typing import NamedTuple
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from coordinator.view import View
+from coordinator.web.documents import FORMAT, MapDocument, map_document, workers_document
+from coordinator.web.errors import error_response, not_now
+from coordinator.web.page import SECURITY_POLICY, render
+from fleet.model import LeaderInfo, ShardMap
+
+_JSON = "application/json"
+
+
+class _Rendered(NamedTuple):
+    """A map as it is sent; built once for each map and leader."""
+
+    shard_map: ShardMap
+    leader: LeaderInfo | None
+    document: MapDocument
+    body: bytes
+    etag: str
+
+
+def _etag(shard_map: ShardMap, leader: LeaderInfo | None) -> str:
+    """The version, and a mark for who leads: the document shows both."""
+    who = b"" if leader is None else f"{leader.id} {leader.http}".encode()
+    return f'"{shard_map.version}-{hashlib.blake2s(who, digest_size=4).hexdigest()}"'
+
+
+def _render(shard_map: ShardMap, leader: LeaderInfo | None) -> _Rendered:
+    document = map_document(shard_map, leader)
+    body = msgspec.json.encode(document)
+    return _Rendered(shard_map, leader, document, body, _etag(shard_map, leader))
+
+
+class Reads:
+    """The handlers; holds the last rendered map."""
+
+    def __init__(self, view: View, registry: CollectorRegistry) -> None:
+        self._view = view
+        self._registry = registry
+        self._rendered: _Rendered | None = None
+        self._rendering = asyncio.Lock()
+
+    def routes(self) -> list[web.AbstractRouteDef]:
+        """For the application's router."""
+        return [
+            web.get("/", self.page),
+            web.get("/api/v1/map", self.map),
+            web.get("/api/v1/workers", self.workers),
+            web.get("/metrics", self.metrics),
+            web.get("/healthz", self.healthz),
+            web.get("/readyz", self.readyz),
+        ]
+
+    async def _current(self) -> _Rendered | None:
+        """The present map, rendered; in a thread, since 10,000 pools take some 50 ms."""
+        async with self._rendering:
+            shard_map, leader = self._view.shard_map(), self._view.leader()
+            if shard_map is None:
+                return None
+            last = self._rendered
+            if last is None or last.shard_map is not shard_map or last.leader != leader:
+                last = await asyncio.to_thread(_render, shard_map, leader)
+                self._rendered = last
+            return last
+
+    async def map(self, request: web.Request) -> web.Response:
+        """The shard map; 304 for a client that has this version."""
+        rendered = await self._current()
+        if rendered is None:
+            return not_now("no_map", "this coordinator has not seen a shard map yet")
+        headers = {"ETag": rendered.etag, "Cache-Control": "no-cache"}
+        known = {tag.value for tag in request.if_none_match or ()}
+        if known & {rendered.etag.strip('"'), "*"}:
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=rendered.body, content_type=_JSON, headers=headers)
+
+    async def workers(self, request: web.Request) -> web.Response:
+        """The workers."""
+        body = msgspec.json.encode(workers_document(self._view.members()))
+        return web.Response(body=body, content_type=_JSON)
+
+    async def page(self, request: web.Request) -> web.Response:
+        """The shard map for people."""
+        rendered = await self._current()
+        text = render(None if rendered is None else rendered.document, self._view.id)
+        return web.Response(
+            text=text,
+            content_type="text/html",
+            headers={"Content-Security-Policy": SECURITY_POLICY},
+        )
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """The registry, in the form the scraper asks for."""
+        encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encoder(self._registry), headers={"Content-Type": content_type})
+
+    async def healthz(self, request: web.Request) -> web.Response:
+        """Liveness: the loop and every supervised task live."""
+        if not self._view.alive():
+            return error_response(503, "dead", "a task of this coordinator has ended")
+        return self._good()
+
+    async def readyz(self, request: web.Request) -> web.Response:
+        """Readiness: reads can be answered; never leadership."""
+        reason = self._view.ready()
+        if reason is not None:
+            return error_response(503, "not_ready", reason)
+        return self._good()
+
+    def _good(self) -> web.Response:
+        body = msgspec.json.encode({"format": FORMAT, "id": self._view.id, "status": "ok"})
+        return web.Response(body=body, content_type=_JSON)

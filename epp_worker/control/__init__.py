@@ -1,0 +1,1 @@
+"""The internal port: the leader's control stream, and what it may change here."""

@@ -1,0 +1,287 @@
+"""The internal port: authenticate, admit one leader, apply what it says, report.
+
+The token is compared before anything is read from a call. At most one control stream is live: the
+one of the highest epoch, and of two with the same epoch the newer one.
+"""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import grpc
+
+from epp_worker.control.rules import Admission, Sentence, admit, understand
+from fleet.control.codec import MAX_MESSAGE_BYTES, decode_down, encode
+from fleet.control.messages import (
+    CONTROL_METHOD,
+    SEEN_EPOCH_KEY,
+    Assign,
+    Down,
+    LeaderHello,
+    Report,
+    SetDrain,
+    Verdict,
+    WorkerHello,
+)
+from fleet.errors import FormatError
+from fleet.model import EpochVersion, Member, Share
+
+log = logging.getLogger(__name__)
+
+HELLO_SECONDS = 5.0
+"""A peer that says nothing for this long after it opened a stream is sent away."""
+REPORT_GAP_SECONDS = 0.02
+"""A worker that opens a thousand groups tells of them in a few reports, not in a thousand."""
+MAX_CALLS = 64
+"""Calls at once; a leader needs one."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Commands(Protocol):
+    """What a leader may change; implemented by the worker."""
+
+    def member(self) -> Member:
+        """This worker by its own words, as of now."""
+        ...
+
+    def report(self) -> Report:
+        """The status that goes up."""
+        ...
+
+    def seen(self) -> EpochVersion:
+        """Highest epoch.version seen."""
+        ...
+
+    def see(self, version: EpochVersion) -> None:
+        """An epoch.version was seen."""
+        ...
+
+    def assign(self, share: Share) -> None:
+        """Apply a share, if it may be applied."""
+        ...
+
+    def set_drain(self, on: bool) -> None:
+        """Set or lift the drain mark."""
+        ...
+
+    def rejoin(self, reason: str) -> None:
+        """This incarnation is dead: become another one."""
+        ...
+
+    def duplicate(self, reason: str) -> None:
+        """The id is taken: exit."""
+        ...
+
+
+class ControlStream:
+    """One live control stream."""
+
+    def __init__(self, context: Context, hello: LeaderHello) -> None:
+        self._context = context
+        self.epoch = hello.epoch
+        self.leader = hello.leader
+        self.wake = asyncio.Event()
+        """Set when the leader should hear a report at once."""
+        self.superseded = asyncio.Event()
+
+    async def reports(self, commands: Commands, interval: Callable[[], float]) -> None:
+        """Send a report at once after each change, and every heartbeat."""
+        while True:
+            try:
+                async with asyncio.timeout(interval()):
+                    await self.wake.wait()
+            except TimeoutError:
+                pass  # nothing happened for a heartbeat
+            self.wake.clear()
+            await self._context.write(encode(commands.report()))
+            await asyncio.sleep(REPORT_GAP_SECONDS)
+
+
+class Control:
+    """The control service of this worker.
+
+    Args:
+        interval: seconds until the next report of a stream to which nothing happens.
+    """
+
+    def __init__(
+        self, fleet: str, token: str, commands: Commands, interval: Callable[[], float]
+    ) -> None:
+        self._fleet = fleet
+        self._expected = f"Bearer {token}".encode()
+        self._commands = commands
+        self._interval = interval
+        self._live: ControlStream | None = None
+        self._last_connected = float("-inf")
+
+    def notify(self) -> None:
+        """Something changed: the leader hears of it at once."""
+        if self._live is not None:
+            self._live.wake.set()
+
+    def leader(self) -> ControlStream | None:
+        """The live stream."""
+        return self._live
+
+    def leader_away(self, now: float) -> float:
+        """Seconds since a leader was connected, by the loop's clock; 0 while one is."""
+        return 0.0 if self._live is not None else now - self._last_connected
+
+    def authenticated(self, authorization: str) -> bool:
+        """Whether a call's `authorization` is the fleet's, compared in constant time."""
+        given = authorization.encode(errors="surrogateescape")
+        return hmac.compare_digest(given, self._expected)
+
+    async def serve(self, _: Any, context: Context) -> None:
+        """One call of the Control method, from its first message to its end."""
+        hello = await self._hello(context)
+        self._commands.see(EpochVersion(hello.epoch, 0))
+        stream = ControlStream(context, hello)
+        older, self._live = self._live, stream
+        if older is not None:
+            older.superseded.set()
+        extra = {"leader": hello.leader.id, "epoch": hello.epoch}
+        log.info("leader connected", extra=extra)
+        try:
+            await context.write(encode(WorkerHello(self._commands.member())))
+            await self._converse(stream, context)
+        finally:
+            if self._live is stream:
+                self._live = None
+                self._last_connected = asyncio.get_running_loop().time()
+            log.info("leader disconnected", extra=extra)
+
+    async def _hello(self, context: Context) -> LeaderHello:
+        message: Down | None = None
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                message = await _read(context)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no LeaderHello came")
+        if not isinstance(message, LeaderHello):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "LeaderHello must come first")
+        seen = self._commands.seen().epoch
+        match admit(self._fleet, seen, message):
+            case Admission.OTHER_FLEET:
+                reason = f"this worker is of fleet {self._fleet!r}"
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
+            case Admission.LOWER_EPOCH:
+                log.warning("leader refused", extra={"epoch": message.epoch, "seen_epoch": seen})
+                await self._refuse_epoch(context, seen)
+            case Admission.ADMIT:
+                pass
+        return message
+
+    async def _refuse_epoch(self, context: Context, seen: int) -> None:
+        context.set_trailing_metadata(((SEEN_EPOCH_KEY, str(seen)),))
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"epoch {seen} was seen here")
+
+    async def _converse(self, stream: ControlStream, context: Context) -> None:
+        reads = asyncio.create_task(self._commanded(context), name="control reads")
+        reports = asyncio.create_task(
+            stream.reports(self._commands, self._interval), name="control reports"
+        )
+        superseded = asyncio.create_task(stream.superseded.wait(), name="control superseded")
+        tasks = (reads, reports, superseded)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        if superseded in tasks and stream.superseded.is_set():
+            seen = self._commands.seen().epoch
+            if seen > stream.epoch:
+                await self._refuse_epoch(context, seen)
+            await context.abort(grpc.StatusCode.ABORTED, "a newer stream of this epoch is up")
+        for result in results:
+            if isinstance(result, FormatError):
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(result)[:200])
+            if isinstance(result, Exception) and not _is_broken_stream(result):
+                raise result
+
+    async def _commanded(self, context: Context) -> None:
+        """Obey until the leader half-closes, or until a verdict ends this incarnation."""
+        while (message := await _read(context)) is not None:
+            if not self._obey(message):
+                return
+
+    def _obey(self, message: Down) -> bool:
+        """Do what the leader says; False ends the stream."""
+        match message:
+            case Assign(share):
+                self._commands.assign(share)
+            case SetDrain(on):
+                self._commands.set_drain(on)
+            case Verdict():
+                understood = understand(self._commands.member().incarnation, message)
+                match understood.sentence:
+                    case Sentence.REJOIN:
+                        self._commands.rejoin(understood.reason)
+                        return False
+                    case Sentence.EXIT:
+                        self._commands.duplicate(understood.reason)
+                        return False
+                    case Sentence.IGNORE:
+                        log.warning("verdict ignored", extra={"reason": understood.reason})
+            case LeaderHello():
+                raise FormatError("LeaderHello came twice")
+        return True
+
+
+def _is_broken_stream(error: BaseException) -> bool:
+    return isinstance(error, grpc.RpcError | grpc.aio.UsageError | asyncio.InvalidStateError)
+
+
+async def _read(context: Context) -> Down | None:
+    """The next message, or None at the end of the stream."""
+    data = await context.read()
+    end = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in the stubs
+    return None if data is end else decode_down(data)
+
+
+Behavior = Callable[[Any, Context], Awaitable[None]]
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
+    """Chooses what serves a call, by its method and its token, before anything is read."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+        if handler_call_details.method != CONTROL_METHOD:
+            return None
+        metadata = dict(handler_call_details.invocation_metadata or ())
+        if self._control.authenticated(str(metadata.get("authorization", ""))):
+            return grpc.stream_stream_rpc_method_handler(self._control.serve)
+        log.warning("call refused on the internal port: wrong token")
+        return grpc.stream_stream_rpc_method_handler(_refuse_token)
+
+
+async def _refuse_token(_: Any, context: Context) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing bearer token")
+
+
+def internal_server(control: Control) -> grpc.aio.Server:
+    """The server of the internal port, without its listener."""
+    server = grpc.aio.server(
+        options=(
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.max_metadata_size", 16 * 1024),
+            ("grpc.keepalive_time_ms", 5_000),
+            ("grpc.keepalive_timeout_ms", 5_000),
+            ("grpc.http2.min_ping_interval_without_data_ms", 500),
+            ("grpc.keepalive_permit_without_calls", 1),
+        ),
+        maximum_concurrent_rpcs=MAX_CALLS,
+    )
+    server.add_generic_rpc_handlers((_Handlers(control),))
+    return server

@@ -1,0 +1,149 @@
+"""What Prometheus reads of a worker.
+
+The serving loop only keeps plain numbers. A scrape copies them in one step on the loop and renders
+the page in a thread, so that thousands of endpoints cost the streams nothing but the copy.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from epp_worker.extproc.observer import SilentObserver
+from epp_worker.scheduling.contract import Pick
+from fleet.model import EpochVersion, Hold, PoolRef
+
+CODE_NAMES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+"""gRPC status codes by number."""
+
+OUTCOMES = ("picked", "400", "413", "429", "503")
+
+
+class PickCounts(SilentObserver):
+    """What became of requests: picked, or refused with an HTTP status."""
+
+    def __init__(self) -> None:
+        self.by_outcome = dict.fromkeys(OUTCOMES, 0)
+
+    def picked(self, pick: Pick) -> None:
+        """See `SessionObserver.picked`."""
+        self.by_outcome["picked"] += 1
+
+    def refused(self, status: int) -> None:
+        """See `SessionObserver.refused`."""
+        outcome = str(status)
+        self.by_outcome[outcome] = self.by_outcome.get(outcome, 0) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All numbers of one moment.
+
+    Attributes:
+        streams_total: by gRPC code, 0..16.
+        inflight: by pool, then by endpoint address.
+    """
+
+    streams_total: Sequence[int]
+    streams_open: int
+    connections_open: int
+    picks: Mapping[str, int]
+    strays: Mapping[str, int]
+    strays_waiting: int
+    holds: Mapping[Hold, int]
+    inflight: Mapping[PoolRef, Mapping[str, int]]
+    loop_lag_seconds: float
+    loop_busy_ratio: float
+    seen: EpochVersion
+    applied: EpochVersion
+
+
+class _Collector:
+    """Turns figures into metric families."""
+
+    def __init__(self) -> None:
+        self.figures: Figures | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        figures = self.figures
+        if figures is None:
+            return
+        streams = dict(zip(CODE_NAMES, figures.streams_total, strict=False))
+        yield _counter("streams", "ext_proc streams ended, by gRPC code.", "code", streams)
+        yield _gauge("streams_open", "ext_proc streams open now.", figures.streams_open)
+        yield _gauge("connections_open", "Gateway connections.", figures.connections_open)
+        yield _counter("picks", "Requests decided.", "outcome", figures.picks)
+        yield _counter(
+            "strays", "Streams of groups that are owned elsewhere.", "outcome", figures.strays
+        )
+        yield _gauge("strays_waiting", "Streams that wait for their group.", figures.strays_waiting)
+        hold = GaugeMetricFamily("epp_fleet_hold", "Route groups held here.", labels=("hold",))
+        for kind, count in figures.holds.items():
+            hold.add_metric((kind.value,), count)
+        yield hold
+        yield _inflight(figures.inflight)
+        yield _gauge(
+            "loop_lag_seconds", "Worst delay of the serving loop lately.", figures.loop_lag_seconds
+        )
+        yield _gauge(
+            "loop_busy_ratio", "Share of a core the serving loop uses.", figures.loop_busy_ratio
+        )
+        yield _gauge("epoch", "Highest leadership epoch seen.", figures.seen.epoch)
+        yield _gauge("map_version", "Version of the last share applied.", figures.applied.version)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"epp_fleet_{name}", text, value=value)
+
+
+def _counter(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"epp_fleet_{name}", text, labels=(label,))
+    for key, value in values.items():
+        family.add_metric((key,), value)
+    return family
+
+
+def _inflight(pools: Mapping[PoolRef, Mapping[str, int]]) -> Metric:
+    family = GaugeMetricFamily(
+        "epp_fleet_inflight_requests",
+        "Requests picked here that are not over.",
+        labels=("namespace", "pool", "endpoint"),
+    )
+    for ref, endpoints in pools.items():
+        for address, count in endpoints.items():
+            family.add_metric((ref.namespace, ref.name, address), count)
+    return family
+
+
+class MetricsPage:
+    """Renders figures, and those of the process itself."""
+
+    def __init__(self) -> None:
+        self._collector = _Collector()
+        self._registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._registry)
+        self._registry.register(self._collector)
+
+    def render(self, figures: Figures) -> bytes:
+        """The page in the text format 0.0.4; may take long, so not on the serving loop."""
+        self._collector.figures = figures
+        return generate_latest(self._registry)

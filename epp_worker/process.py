@@ -1,0 +1,218 @@
+"""ext_proc's one method: finds each stream's group, and ties the stream to a session.
+
+The hot path does one look-up by `:authority` and creates a session; all else (strays, groups that
+are lost, authorities that name nothing) branches off. The look-up is forgotten whenever holds or
+pools change.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from epp_worker.catalogue import Catalogue
+from epp_worker.draining import Farewells
+from epp_worker.extproc.session import Session, Status
+from epp_worker.group import Group
+from epp_worker.holdings import Holdings
+from epp_worker.http2.contract import GrpcStream, StreamHandler
+from epp_worker.scheduling.contract import Picker
+from epp_worker.strays import UNAVAILABLE, StrayGate
+from epp_worker.wheel import Lane
+from fleet.errors import AuthorityError
+from fleet.model import Hold
+from fleet.telemetry import RateLimited
+
+log = logging.getLogger(__name__)
+
+PATH = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
+BODY_WAIT_SECONDS = 0.1
+"""How long a peer that names no body mode may leave it open whether a body follows."""
+INTERNAL = 13
+MAX_ROUTES = 16_384
+"""Authorities remembered; a peer that makes them up only makes us look them up again."""
+
+
+class NewSession(Protocol):
+    """Makes the session of one stream."""
+
+    def __call__(self, picker: Picker) -> Session:
+        """A session that picks from `picker`."""
+        ...
+
+
+class ServedStream:
+    """Passes messages between one stream and its session.
+
+    What the session raises is for the transport: it ends the stream and calls `aborted`.
+    """
+
+    __slots__ = ("_lane", "_session", "_stream")
+
+    def __init__(self, stream: GrpcStream, session: Session, body_lane: Lane) -> None:
+        self._stream = stream
+        self._session: Session | None = session
+        self._lane: Lane | None = body_lane
+
+    def received(self, message: bytes) -> None:
+        """See `StreamHandler.received`."""
+        session = self._session
+        if session is None:
+            return
+        replies = session.receive(message)
+        if replies:
+            self._stream.send(*replies)
+        if session.ended is not None:
+            self._end(session.ended)
+        elif session.waiting and self._lane is not None:
+            lane, self._lane = self._lane, None
+            lane.add(self._waited)
+
+    def half_closed(self) -> None:
+        """See `StreamHandler.half_closed`."""
+        session = self._session
+        if session is not None:
+            self._answer(session, session.half_closed())
+
+    def aborted(self) -> None:
+        """See `StreamHandler.aborted`: the normal end of most Envoy streams."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.aborted()
+
+    def _answer(self, session: Session, replies: Sequence[bytes]) -> None:
+        if replies:
+            self._stream.send(*replies)
+        if session.ended is not None:
+            self._end(session.ended)
+
+    def _end(self, status: Status) -> None:
+        self._session = None
+        self._stream.end(status.code, status.message)
+
+    def _waited(self) -> None:
+        """No body message came in time. The caller is a timer: nothing may be raised."""
+        session = self._session
+        if session is None or not session.waiting:
+            return
+        try:
+            self._answer(session, session.waited())
+        except Exception:
+            log.exception("ext_proc session failed")
+            self._stream.end(INTERNAL, "internal error")
+            self.aborted()
+
+
+class _Ended:
+    """The handler of a stream that was refused when it began."""
+
+    __slots__ = ()
+
+    def received(self, message: bytes) -> None:
+        """Nothing is read any more."""
+
+    def half_closed(self) -> None:
+        """Nothing is read any more."""
+
+    def aborted(self) -> None:
+        """Nothing is kept."""
+
+
+_ENDED = _Ended()
+
+
+class ExtProc:
+    """The service at `PATH`."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        holdings: Holdings,
+        gate: StrayGate,
+        body_lane: Lane,
+        new_session: NewSession,
+        *,
+        propagation_seconds: float,
+        now: Callable[[], float],
+        limited: RateLimited,
+    ) -> None:
+        self._catalogue = catalogue
+        self._holdings = holdings
+        self._gate = gate
+        self._new_session = new_session
+        self._propagation_seconds = propagation_seconds
+        self._now = now
+        self._limited = limited
+        self._routes: dict[str, Group] = {}
+        self._farewells = Farewells()
+        self._body_lane = body_lane
+
+    def __call__(self, stream: GrpcStream) -> StreamHandler:
+        """A stream begins."""
+        authority = stream.authority
+        group = self._routes.get(authority)
+        if group is None:
+            try:
+                group = self._find(authority)
+            except AuthorityError as error:
+                return self._refuse(stream, error)
+            if group is None:
+                return self._gate.hold(stream)
+        return self._serve(stream, group)
+
+    def _serve(self, stream: GrpcStream, group: Group) -> StreamHandler:
+        group.streams += 1
+        if group.hold is not Hold.OWNER:
+            self._stray(stream, group)
+        return ServedStream(stream, self._new_session(group.picker), self._body_lane)
+
+    def _find(self, authority: str) -> Group | None:
+        """The group of an authority, if it is here and can serve."""
+        key = self._catalogue.authorities.resolve(authority)
+        group = self._holdings.get(key) if key is not None else None
+        if group is None or not group.serving:
+            return None
+        if len(self._routes) >= MAX_ROUTES:
+            self._routes.clear()
+        self._routes[authority] = group
+        return group
+
+    def _refuse(self, stream: GrpcStream, error: AuthorityError) -> StreamHandler:
+        self._limited.warning("stream refused", extra={"reason": str(error)})
+        self._gate.counts.failed += 1
+        stream.end(UNAVAILABLE, str(error))
+        return _ENDED
+
+    def _stray(self, stream: GrpcStream, group: Group) -> None:
+        """Another worker owns the group: serve, and see whether the connection should go."""
+        now = self._now()
+        self._gate.counts.served += 1
+        group.last_stray = now
+        if group.hold is Hold.DRAINING:
+            connection = stream.connection
+            host = connection.peer.rpartition(":")[0]
+            due = group.draining_since + self._propagation_seconds
+            if self._farewells.stray(connection, host, now, due):
+                connection.go_away()
+
+    def changed(self) -> None:
+        """Holds or pools have changed."""
+        self._routes.clear()
+        if len(self._gate):
+            self._gate.release(self._held_again)
+
+    def _held_again(self, stream: GrpcStream) -> StreamHandler | None:
+        try:
+            group = self._find(stream.authority)
+        except AuthorityError:
+            # It has no port and has become ambiguous since it came: it waits its time out.
+            return None
+        if group is None:
+            return None
+        group.streams += 1
+        if group.hold is not Hold.OWNER:
+            group.last_stray = self._now()
+        return ServedStream(stream, self._new_session(group.picker), self._body_lane)
+
+    def prune(self) -> None:
+        """A heartbeat: forget connections that are long gone."""
+        self._farewells.prune(self._now())

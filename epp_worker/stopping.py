@@ -1,0 +1,82 @@
+"""From the wish to stop until nothing is lost by stopping."""
+
+import asyncio
+import logging
+
+from epp_worker.draining import Next, StopLimits, next_step
+from epp_worker.worker import Worker
+from fleet.errors import FleetError
+from fleet.settings import Settings
+from fleet.store.contract import Store
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.1
+_PEERS_SECONDS = 1.0
+_LEADER_GAP = 2.0
+"""In lease lifetimes: a leader that was here this recently is replaced, not gone."""
+
+
+def stop_limits(settings: Settings) -> StopLimits:
+    """How long a stop may wait for what."""
+    return StopLimits(
+        leader_gap=_LEADER_GAP * settings.election.ttl_seconds,
+        hand_over=settings.coordinator.move_deadline_seconds + settings.membership.ttl_seconds,
+        streams=settings.worker.stream_drain_seconds,
+        quiet=settings.worker.quiet_seconds,
+    )
+
+
+class Departure:
+    """A worker that was told to stop: hand over, wait, leave."""
+
+    def __init__(self, worker: Worker, store: Store) -> None:
+        self._worker = worker
+        self._store = store
+        self._limits = stop_limits(worker.settings)
+        self._peers: bool | None = None
+
+    async def run(self) -> None:
+        """Return when every stream has ended, or may be cut, and gateways are elsewhere."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        log.info("stopping: groups are handed over")
+        self._worker.stop()
+        looked = float("-inf")
+        last = Next.HAND_OVER
+        while True:
+            if loop.time() - looked >= _PEERS_SECONDS:
+                looked = loop.time()
+                self._peers = await self._look_for_peers()
+            facts = self._worker.stop_facts(loop.time() - began, self._peers)
+            step = next_step(facts, self._limits)
+            if step is not last:
+                last = step
+                log.info(
+                    "stopping: next step",
+                    extra={
+                        "step": step,
+                        "held": facts.held,
+                        "streams_open": facts.open_streams,
+                        "peers": facts.peers,
+                    },
+                )
+            if step is Next.LEAVE:
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+        grace = max(0.0, self._limits.streams - (loop.time() - began))
+        await self._worker.http2.close(grace)
+
+    async def _look_for_peers(self) -> bool | None:
+        """Whether another worker lives that does not drain itself; None if unknown."""
+        try:
+            members = await self._store.members()
+        except FleetError:
+            return None
+        ttl = self._worker.settings.membership.ttl_seconds
+        return any(
+            beat.member.id != self._worker.id
+            and beat.age_seconds <= ttl
+            and not beat.member.draining
+            for beat in members
+        )

@@ -1,0 +1,181 @@
+"""Streams of groups that are not here (yet): held for a while, within bounds, never guessed at.
+
+Nothing times out at the gateway while a stream waits for its pick, so a moment of waiting costs
+less than a failed request. What must never happen to such a stream: an immediate response (it is
+final and defeats FailOpen) or an end with OK (Envoy would forward the request with an empty body).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from epp_worker.http2.contract import GrpcStream, StreamHandler
+from epp_worker.wheel import Lane
+
+Serve = Callable[[GrpcStream], StreamHandler | None]
+"""A handler for the stream if its group is here by now, else None."""
+
+NO_HOLDER = "no worker took this route group over in time"
+TOO_MANY = "too many streams wait for route groups that are not here"
+TOO_LARGE = "the streams that wait for route groups that are not here hold too much"
+
+UNAVAILABLE = 14
+_QUOTED = 120
+"""Characters of an authority that an answer quotes."""
+
+
+@dataclass(slots=True)
+class StrayCounts:
+    """Streams that came while another worker, or none, owned their group; each counts once.
+
+    Attributes:
+        served: answered at once, from a hold that is not the owner's.
+        held: answered after it had waited.
+        failed: ended UNAVAILABLE, or given up by the gateway while it waited.
+    """
+
+    served: int = 0
+    held: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StrayBounds:
+    """How much may wait at once, in the whole worker."""
+
+    streams: int
+    bytes: int
+
+
+class HeldStream:
+    """A stream that waits for its group; afterwards it only passes on."""
+
+    __slots__ = ("_gate", "_half_closed", "_inner", "_messages", "_stream", "authority", "size")
+
+    def __init__(self, gate: "StrayGate", stream: GrpcStream) -> None:
+        self._gate = gate
+        self._stream = stream
+        self._messages: list[bytes] = []
+        self._half_closed = False
+        self._inner: StreamHandler | None = None
+        self.authority = stream.authority
+        self.size = 0
+        """Bytes of messages that it holds."""
+
+    def received(self, message: bytes) -> None:
+        """See `StreamHandler.received`."""
+        if self._inner is not None:
+            self._inner.received(message)
+        elif self._gate.admits(self, len(message)):
+            self.size += len(message)
+            self._messages.append(message)
+
+    def half_closed(self) -> None:
+        """See `StreamHandler.half_closed`."""
+        if self._inner is not None:
+            self._inner.half_closed()
+        else:
+            self._half_closed = True
+
+    def aborted(self) -> None:
+        """See `StreamHandler.aborted`."""
+        if self._inner is not None:
+            self._inner.aborted()
+        else:
+            self._gate.gave_up(self)
+
+    def expired(self) -> None:
+        """Its time is over; nothing happens if it no longer waits."""
+        self._gate.expire(self, NO_HOLDER)
+
+    def fail(self, reason: str) -> None:
+        """End it, so that the gateway's failure mode applies."""
+        self._messages.clear()
+        self._stream.end(UNAVAILABLE, f"{reason} ({self.authority[:_QUOTED]!a})")
+
+    def serve(self, serve: Serve) -> bool:
+        """Go on as a stream that is served, if its group is here by now."""
+        inner = serve(self._stream)
+        if inner is None:
+            return False
+        self._inner = inner
+        messages, self._messages = self._messages, []
+        for message in messages:
+            inner.received(message)
+        if self._half_closed:
+            inner.half_closed()
+        return True
+
+
+class StrayGate:
+    """All streams that wait, oldest first within an authority."""
+
+    def __init__(self, bounds: StrayBounds, lane: Lane) -> None:
+        self._bounds = bounds
+        self._lane = lane
+        self._waiting: dict[str, dict[HeldStream, None]] = {}
+        self._count = 0
+        self._bytes = 0
+        self.counts = StrayCounts()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def bytes(self) -> int:
+        """How much is held."""
+        return self._bytes
+
+    def hold(self, stream: GrpcStream) -> StreamHandler:
+        """Let a stream wait for its group, or refuse it at once if too many do."""
+        held = HeldStream(self, stream)
+        if self._count >= self._bounds.streams:
+            self._failed(held, TOO_MANY)
+            return held
+        self._count += 1
+        self._waiting.setdefault(held.authority, {})[held] = None
+        self._lane.add(held.expired)
+        return held
+
+    def admits(self, held: HeldStream, size: int) -> bool:
+        """Whether a waiting stream may hold `size` more bytes; else it is ended."""
+        if held not in self._waiting.get(held.authority, {}):
+            return False
+        if self._bytes + size > self._bounds.bytes:
+            self.expire(held, TOO_LARGE)
+            return False
+        self._bytes += size
+        return True
+
+    def gave_up(self, held: HeldStream) -> None:
+        """The gateway reset a waiting stream."""
+        if self._remove(held):
+            self.counts.failed += 1
+
+    def expire(self, held: HeldStream, reason: str) -> None:
+        """End a stream that still waits."""
+        if self._remove(held):
+            self._failed(held, reason)
+
+    def release(self, serve: Serve) -> None:
+        """Holds or pools have changed: serve every stream whose group is here now."""
+        for authority in list(self._waiting):
+            for held in list(self._waiting[authority]):
+                if not held.serve(serve):
+                    break
+                self._remove(held)
+                self.counts.held += 1
+
+    def _failed(self, held: HeldStream, reason: str) -> None:
+        self.counts.failed += 1
+        held.fail(reason)
+
+    def _remove(self, held: HeldStream) -> bool:
+        waiting = self._waiting.get(held.authority)
+        if waiting is None or held not in waiting:
+            return False
+        del waiting[held]
+        if not waiting:
+            del self._waiting[held.authority]
+        self._count -= 1
+        self._bytes -= held.size
+        return True

@@ -1,0 +1,410 @@
+"""The worker: every part put together, what it says of itself, and what a leader may change.
+
+source -> catalogue -> holdings -> ext_proc, health
+leader -> control ---> holdings -> reports
+store  <- beats            store -> share (as a repair)
+"""
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version as package_version
+from typing import Any
+
+from epp_worker.beats import Beats, ShareRepair
+from epp_worker.catalogue import Catalogue
+from epp_worker.control.server import Control
+from epp_worker.draining import StopFacts
+from epp_worker.extproc.budget import BodyBudget
+from epp_worker.extproc.session import WAIT_SECONDS, Session
+from epp_worker.health import HealthService, pool_statuses, process_statuses
+from epp_worker.holdings import Holdings, Scrapes
+from epp_worker.holds import Ruling
+from epp_worker.http2.limits import Http2Limits
+from epp_worker.http2.server import Http2Server
+from epp_worker.loopwatch import LoopWatch
+from epp_worker.metrics import Figures, PickCounts
+from epp_worker.process import PATH, ExtProc
+from epp_worker.scheduling.contract import Picker
+from epp_worker.strays import StrayBounds, StrayGate
+from epp_worker.supervisor import Supervisor
+from epp_worker.wheel import Wheel
+from fleet.clock import Clock
+from fleet.control.messages import Report
+from fleet.model import Addresses, EpochVersion, Hold, Load, Member, Share
+from fleet.settings import Settings
+from fleet.sources.contract import Source
+from fleet.store.contract import Store
+from fleet.telemetry import RateLimited
+
+log = logging.getLogger(__name__)
+
+_STRAY_SHARE = 4
+"""Held strays may take this part of the worker's body budget."""
+
+
+_MESSAGE_SLACK = 1024 * 1024
+"""A message over the largest body by less than this reaches the session, which answers 413."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a worker is given instead of reaching for it.
+
+    Attributes:
+        connections: how many gateway connections the process may have open.
+    """
+
+    source: Source
+    store: Store
+    scraper: Scrapes
+    clock: Clock
+    rng: random.Random
+    connections: int = 16_384
+
+
+class Worker:
+    """One life of a worker process. Made on the running loop that serves it.
+
+    Args:
+        fatal: called once with the reason when a task that must live has died.
+        refused: called when the leader refuses this process for good.
+    """
+
+    def __init__(
+        self,
+        worker_id: str,
+        settings: Settings,
+        token: str,
+        given: Surroundings,
+        *,
+        fatal: Callable[[str], None],
+        refused: Callable[[str], None],
+    ) -> None:
+        own = settings.worker
+        loop = asyncio.get_running_loop()
+        limited = RateLimited(log, given.clock, seconds=5.0)
+        self.id = worker_id
+        self.settings = settings
+        self.supervisor = Supervisor(fatal)
+        self.picks = PickCounts()
+        self.watch = LoopWatch(given.clock)
+        self.health = HealthService()
+        self.addresses = Addresses("", "", "", "")
+        self.draining = False
+        """The drain mark: hand everything away, take nothing."""
+        self.stopping = False
+        """Told to end: also hand everything away, and be ready no more."""
+        self._given = given
+        self._refused = refused
+        self._started = given.clock.wall()
+        self._publishing = False
+        self._synced = False
+        self._catalogue = Catalogue(given.source, self.supervisor.spawn)
+        self.holdings = Holdings(
+            self._catalogue,
+            given.scraper,
+            self.supervisor.spawn,
+            fleet=settings.fleet,
+            worker=worker_id,
+            incarnation=new_incarnation(),
+            quiet_seconds=own.quiet_seconds,
+            now=loop.time,
+            rng=given.rng,
+        )
+        self._wheel = Wheel(loop)
+        bounds = StrayBounds(own.stray_hold_streams, own.max_buffered_bytes // _STRAY_SHARE)
+        self.gate = StrayGate(bounds, self._wheel.lane(own.stray_hold_seconds))
+        budget = BodyBudget(per_stream=own.max_body_bytes, total=own.max_buffered_bytes)
+        observer = self.picks
+
+        def new_session(picker: Picker) -> Session:
+            return Session(picker, budget=budget, observer=observer)
+
+        self.ext_proc = ExtProc(
+            self._catalogue,
+            self.holdings,
+            self.gate,
+            self._wheel.lane(WAIT_SECONDS),
+            new_session,
+            propagation_seconds=own.propagation_seconds,
+            now=loop.time,
+            limited=limited,
+        )
+        self.http2 = Http2Server(
+            {PATH: self.ext_proc},
+            limits=Http2Limits(
+                max_connections=given.connections,
+                max_streams=own.max_streams_per_connection,
+                max_message_bytes=own.max_body_bytes + _MESSAGE_SLACK,
+                max_partial_bytes=own.max_buffered_bytes,
+                drain_seconds=own.stream_drain_seconds,
+            ),
+        )
+        self.counters = self.http2.counters
+        self.beats = Beats(
+            given.store,
+            self.member,
+            heartbeat_seconds=settings.membership.heartbeat_seconds,
+            rng=given.rng,
+            limited=limited,
+        )
+        self._repair = ShareRepair(
+            given.store,
+            worker_id,
+            self.apply,
+            poll_seconds=own.share_poll_seconds,
+            limited=limited,
+        )
+        self.control = Control(settings.fleet, token, self, self.beats.interval)
+        self.holdings.on_change(self._changed)
+
+    # Life.
+
+    async def open_source(self) -> None:
+        """Know the pools; returns when their first list is here."""
+        self.supervisor.run(self.watch.run(), "loop watch")
+        self.supervisor.run(self._given.scraper.run(), "scraper")
+        await self._given.source.start()
+        await self._catalogue.start(self.holdings.pools_changed)
+        self._synced = True
+
+    async def join(self) -> None:
+        """Take part in the fleet: the listeners are up and `addresses` says where."""
+        self.supervisor.run(self._tick(), "heartbeat")
+        self.supervisor.run(self.beats.run(), "beats")
+        self.supervisor.run(self._repair.run(), "share repair")
+
+    async def close(self) -> None:
+        """End every task and give up what was borrowed."""
+        await self.supervisor.close()
+        self._wheel.close()
+        self._catalogue.close()
+        await self._given.source.close()
+        await self._given.store.close()
+
+    async def _tick(self) -> None:
+        heartbeat = self.settings.membership.heartbeat_seconds
+        clock = self._given.clock
+        last = clock.monotonic()
+        while True:
+            await asyncio.sleep(heartbeat)
+            now = clock.monotonic()
+            self.holdings.tick(now - last)
+            self.ext_proc.prune()
+            last = now
+
+    # What it says of itself.
+
+    def member(self) -> Member:
+        """See `Commands.member`."""
+        own = self.settings.worker
+        return Member(
+            id=self.id,
+            incarnation=self.holdings.incarnation,
+            addresses=self.addresses,
+            zone=own.zone,
+            node=own.node,
+            version=_VERSION,
+            weight=own.weight,
+            started=self._started,
+            draining=self._leaving(),
+            seen=self.holdings.seen,
+            holds=self.holdings.holds(),
+            load=self._load(),
+        )
+
+    def report(self) -> Report:
+        """See `Commands.report`."""
+        return Report(
+            version=self.holdings.applied,
+            seen=self.holdings.seen,
+            holds=self.holdings.reports(),
+            draining=self._leaving(),
+            load=self._load(),
+        )
+
+    def _leaving(self) -> bool:
+        return self.draining or self.stopping
+
+    def _load(self) -> Load:
+        return Load(
+            streams_per_second=round(sum(group.rate for group in self.holdings), 3),
+            streams_open=self.counters.streams_open,
+            loop_lag_ms=round(self.watch.lag_seconds() * 1000, 3),
+        )
+
+    def unwell(self) -> str | None:
+        """Why this process should be restarted; None if it is fine."""
+        return self.supervisor.failed
+
+    def unready(self) -> str | None:
+        """Why this worker is not ready; None if it is. Neither leader nor store matter for it."""
+        if self.supervisor.failed is not None:
+            return self.supervisor.failed
+        if self.stopping:
+            return "stopping"
+        if not self._synced:
+            return "the pools are not listed yet"
+        if not self.holdings.told:
+            return "no leader has said yet what to hold"
+        return None
+
+    def figures(self) -> Figures:
+        """See `Inside.figures`."""
+        strays = self.gate.counts
+        return Figures(
+            streams_total=tuple(self.counters.streams_total),
+            streams_open=self.counters.streams_open,
+            connections_open=self.counters.connections_open,
+            picks=dict(self.picks.by_outcome),
+            strays={"served": strays.served, "held": strays.held, "failed": strays.failed},
+            strays_waiting=len(self.gate),
+            holds=self.holdings.counts(),
+            inflight={
+                ref: state.inflight()
+                for group in self.holdings
+                for ref, state in group.states.items()
+            },
+            loop_lag_seconds=self.watch.peak_lag_seconds(),
+            loop_busy_ratio=self.watch.busy_ratio,
+            seen=self.holdings.seen,
+            applied=self.holdings.applied,
+        )
+
+    def describe(self) -> Mapping[str, Any]:
+        """See `Inside.describe`."""
+        leader = self.control.leader()
+        return {
+            "format": 1,
+            "id": self.id,
+            "incarnation": self.holdings.incarnation,
+            "applied": str(self.holdings.applied),
+            "seen": str(self.holdings.seen),
+            "leader": leader.leader.id if leader is not None else None,
+            "draining": self._leaving(),
+            "unready": self.unready(),
+            "holds": [
+                {
+                    "group": str(group.key),
+                    "hold": group.hold,
+                    "owner": group.owner,
+                    "serving": group.serving,
+                    "synced": group.synced(),
+                    "streams": group.streams,
+                    "pools": {
+                        str(ref): {
+                            "uid": state.pool.uid,
+                            "endpoints": [one.address for one in state.endpoints()],
+                        }
+                        for ref, state in group.states.items()
+                    },
+                }
+                for group in self.holdings
+            ],
+            "source_problems": [
+                {"where": problem.where, "message": problem.message}
+                for problem in self._given.source.problems()
+            ],
+        }
+
+    def stop_facts(self, since_stop: float, peers: bool | None) -> StopFacts:
+        """All that decides when a stopping worker may leave."""
+        now = asyncio.get_running_loop().time()
+        groups = tuple(self.holdings)
+        strays = max((group.last_stray for group in groups), default=float("-inf"))
+        return StopFacts(
+            since_stop=since_stop,
+            held=sum(group.hold is not Hold.DRAINING for group in groups),
+            leader_away=self.control.leader_away(now),
+            peers=peers,
+            open_streams=self.counters.streams_open,
+            since_needed=now - max(self.holdings.last_owned, strays),
+        )
+
+    # What a leader may change.
+
+    def seen(self) -> EpochVersion:
+        """See `Commands.seen`."""
+        return self.holdings.seen
+
+    def see(self, version: EpochVersion) -> None:
+        """See `Commands.see`."""
+        self.holdings.see(version)
+
+    def apply(self, share: Share) -> Ruling:
+        """Apply a share, from a leader or from the store."""
+        ruling = self.holdings.apply(share)
+        if ruling not in (Ruling.APPLY, Ruling.NOT_NEWER):
+            log.debug("share refused", extra={"ruling": ruling, "map": str(share.version)})
+        return ruling
+
+    def assign(self, share: Share) -> None:
+        """See `Commands.assign`."""
+        self.apply(share)
+
+    def set_drain(self, on: bool) -> None:
+        """See `Commands.set_drain`."""
+        if on != self.draining:
+            log.info("drain mark set" if on else "drain mark lifted")
+        self.draining = on
+        self._tell()
+
+    def stop(self) -> None:
+        """Begin to leave: readiness ends, the leader and the store are told."""
+        self.stopping = True
+        self._publish_soon()
+        self._tell()
+
+    def rejoin(self, reason: str) -> None:
+        """See `Commands.rejoin`."""
+        old, new = self.holdings.incarnation, new_incarnation()
+        log.warning("declared dead, joining anew", extra={"reason": reason, "incarnation": old})
+        self.holdings.rejoin(new)
+        self._tell()
+
+    def duplicate(self, reason: str) -> None:
+        """See `Commands.duplicate`."""
+        log.critical("this id is taken by another worker", extra={"id": self.id, "reason": reason})
+        self._refused(reason)
+
+    # Changes.
+
+    def _tell(self) -> None:
+        self.control.notify()
+        self.beats.now()
+
+    def _changed(self) -> None:
+        self.ext_proc.changed()
+        self.control.notify()
+        self._publish_soon()
+
+    def _publish_soon(self) -> None:
+        if not self._publishing:
+            self._publishing = True
+            asyncio.get_running_loop().call_soon(self.publish_health)
+
+    def publish_health(self) -> None:
+        """Tell the health service how things stand."""
+        self._publishing = False
+        unwell = self.supervisor.failed is not None
+        statuses: dict[str, bool] = {}
+        for group in self.holdings:
+            statuses.update(pool_statuses(group))
+        statuses.update(
+            process_statuses(
+                live=not unwell, ready=self.unready() is None, serving=self._synced and not unwell
+            )
+        )
+        self.health.publish(statuses)
+
+
+def new_incarnation() -> str:
+    """A name for one life of a worker; never used twice."""
+    return secrets.token_hex(8)
+
+
+_VERSION = package_version("epp-fleet")

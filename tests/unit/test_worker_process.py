@@ -1,0 +1,283 @@
+"""Each stream finds its own group; strays are served, lost connections are sent away."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from epp_worker.catalogue import Catalogue
+from epp_worker.extproc.session import Session, Status
+from epp_worker.holdings import Holdings
+from epp_worker.process import ExtProc
+from epp_worker.scheduling.contract import Picker
+from epp_worker.scheduling.group import GroupPicker
+from epp_worker.strays import StrayBounds, StrayGate
+from epp_worker.wheel import Wheel
+from fleet.clock import SystemClock
+from fleet.model import Hold
+from fleet.sources.contract import Kind
+from fleet.telemetry import RateLimited
+from tests.worker_fakes import (
+    FakeConnection,
+    FakeScraper,
+    FakeSource,
+    FakeStream,
+    Tasks,
+    entry_of,
+    pool_of,
+    settle,
+    share_with,
+)
+
+pytestmark = pytest.mark.looptime
+UNAVAILABLE = 14
+INTERNAL = 13
+
+
+class FakeSession:
+    """Says which pools it picks from; obeys `wait`, `end` and `fail` messages."""
+
+    def __init__(self, picker: Picker) -> None:
+        assert isinstance(picker, GroupPicker)
+        self.pools = ",".join(state.pool.ref.name for state in picker.pools()).encode()
+        self.ended: Status | None = None
+        self.waiting = False
+        self.released = False
+
+    def receive(self, message: bytes) -> Sequence[bytes]:
+        self.waiting = message == b"wait"
+        if message == b"end":
+            self.ended = Status(0, "")
+        return () if self.waiting else (self.pools,)
+
+    def half_closed(self) -> Sequence[bytes]:
+        self.ended = Status(0, "")
+        return ()
+
+    def waited(self) -> Sequence[bytes]:
+        if self.pools == b"broken":
+            raise RuntimeError("a fault of ours")
+        self.waiting = False
+        return (b"continue",)
+
+    def aborted(self) -> None:
+        self.released = True
+
+
+class Bench:
+    """An ext_proc service over pools that the test assigns."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.source = FakeSource()
+        self.tasks = Tasks()
+        self.sessions: list[FakeSession] = []
+        self.catalogue = Catalogue(self.source, self.tasks.spawn)
+        self.holdings = Holdings(
+            self.catalogue,
+            FakeScraper(),
+            self.tasks.spawn,
+            fleet="f",
+            worker="w",
+            incarnation="i1",
+            quiet_seconds=30.0,
+            now=loop.time,
+            rng=random.Random(1),
+        )
+        wheel = Wheel(loop)
+        self.gate = StrayGate(StrayBounds(10, 10_000), wheel.lane(5.0))
+
+        def new_session(picker: Picker) -> Session:
+            self.sessions.append(FakeSession(picker))
+            return cast(Session, self.sessions[-1])
+
+        self.service = ExtProc(
+            self.catalogue,
+            self.holdings,
+            self.gate,
+            wheel.lane(0.1),
+            new_session,
+            propagation_seconds=1.0,
+            now=loop.time,
+            limited=RateLimited(logging.getLogger(__name__), SystemClock()),
+        )
+        self.holdings.on_change(self.service.changed)
+
+    def open(self, authority: str, connection: FakeConnection | None = None) -> FakeStream:
+        """A stream that sends its first message."""
+        stream = FakeStream(authority, connection)
+        self.service(stream).received(b"headers")
+        return stream
+
+
+async def bench(hold: Hold | None = Hold.OWNER, *names: str) -> Bench:
+    made = Bench()
+    for name in names:
+        made.source.put(pool_of(name))
+    await made.catalogue.start(made.holdings.pools_changed)
+    await settle()
+    if hold is not None:
+        made.holdings.apply(share_with(1, *(entry_of(pool_of(name), hold) for name in names)))
+        await settle()
+    return made
+
+
+@pytest.mark.parametrize(
+    "authority",
+    [
+        "outbound|9002||a.ns.svc.cluster.local",
+        "a.ns.svc:9002",
+        "a.ns.svc.cluster.local:9002",
+        "a.ns:9002",
+        "a.ns",
+        "endpointpicker_a_ns_ext_proc",
+    ],
+)
+async def test_every_gateways_form_finds_the_pool(authority: str) -> None:
+    """The pick comes from the pool that the authority names, and no stray is counted."""
+    made = await bench(Hold.OWNER, "a", "b")
+    assert made.open(authority).sent == [b"a"]
+    assert made.gate.counts.served == 0
+
+
+async def test_streams_of_one_connection_go_to_their_own_pools() -> None:
+    """The authority is read per stream, and remembered per authority only."""
+    made = await bench(Hold.OWNER, "a", "b")
+    shared = FakeConnection()
+    sent = [made.open(f"{name}.ns.svc:9002", shared).sent for name in "abab"]
+    assert sent == [[b"a"], [b"b"], [b"a"], [b"b"]]
+
+
+@pytest.mark.parametrize("authority", ["", "10.0.0.1:9002", "localhost", "a b", "\x00" * 2000])
+async def test_an_authority_that_names_nothing_is_unavailable_at_once(authority: str) -> None:
+    """With what was received, escaped and cut; no session is made."""
+    made = await bench(Hold.OWNER, "a")
+    stream = made.open(authority)
+    assert stream.ended is not None
+    status, reason = stream.ended
+    assert status == UNAVAILABLE
+    assert reason.isprintable() and len(reason) < 600
+    assert made.gate.counts.failed == 1
+    assert made.sessions == []
+
+
+@pytest.mark.parametrize("hold", [Hold.OPENING, Hold.STANDBY, Hold.DRAINING])
+async def test_any_hold_serves_and_counts_a_stray(hold: Hold) -> None:
+    """Only the owner's streams are no strays."""
+    made = await bench(hold, "a")
+    assert made.open("a.ns.svc:9002").sent == [b"a"]
+    assert made.gate.counts.served == 1
+
+
+async def test_a_stream_of_a_group_that_is_assigned_later_waits_for_it() -> None:
+    """Neither failed nor answered by another pool; served in the moment of the assignment."""
+    made = await bench(None, "a")
+    stream = made.open("a.ns.svc:9002")
+    assert (stream.sent, stream.ended, len(made.gate)) == ([], None, 1)
+    made.holdings.apply(share_with(1, entry_of(pool_of("a"), Hold.OWNER)))
+    await settle()
+    assert stream.sent == [b"a"]
+    assert made.gate.counts.held == 1
+
+
+async def test_a_pool_that_the_source_learns_of_later_is_waited_for() -> None:
+    """Also without a port, where the group is known only once the pool is."""
+    made = await bench(None)
+    made.holdings.apply(share_with(1, entry_of(pool_of("a"), Hold.OWNER)))
+    stream = made.open("a.ns.svc")
+    assert stream.sent == []
+    made.source.put(pool_of("a"))
+    await settle()
+    assert stream.sent == [b"a"]
+
+
+async def test_pods_that_are_not_listed_yet_make_a_stream_wait() -> None:
+    """A new owner never answers 503 because it has not looked yet."""
+    made = await bench(None, "a")
+    made.source.lists.remove(Kind.POD)
+    made.holdings.apply(share_with(1, entry_of(pool_of("a"), Hold.OWNER)))
+    stream = made.open("a.ns.svc:9002")
+    assert (stream.sent, stream.ended) == ([], None)
+    made.source.list(made.source.watches[-1])
+    await settle()
+    assert stream.sent == [b"a"]
+
+
+async def test_a_connection_that_keeps_bringing_a_lost_group_is_sent_away() -> None:
+    """Not within the propagation time, then at most every 2 s; its streams are served."""
+    made = await bench(Hold.OWNER, "a", "b")
+    connection = FakeConnection()
+    made.open("a.ns.svc:9002", connection)
+    lost = (entry_of(pool_of("a"), Hold.DRAINING, "v"), entry_of(pool_of("b"), Hold.OWNER))
+    made.holdings.apply(share_with(2, *lost))
+    await asyncio.sleep(0.9)
+    assert made.open("a.ns.svc:9002", connection).sent == [b"a"]
+    assert connection.goaways == 0
+    await asyncio.sleep(0.2)
+    for _ in range(5):
+        assert made.open("a.ns.svc:9002", connection).sent == [b"a"]
+    assert connection.goaways == 1
+
+
+async def test_a_connection_that_only_brings_owned_groups_is_left_alone() -> None:
+    """A shared connection that stopped bringing the lost group stays."""
+    made = await bench(Hold.OWNER, "a", "b")
+    connection = FakeConnection()
+    lost = (entry_of(pool_of("a"), Hold.DRAINING, "v"), entry_of(pool_of("b"), Hold.OWNER))
+    made.holdings.apply(share_with(2, *lost))
+    await asyncio.sleep(5.0)
+    made.open("b.ns.svc:9002", connection)
+    assert connection.goaways == 0
+
+
+async def test_a_dropped_group_is_not_served_from_memory() -> None:
+    """What was looked up is forgotten when holds change."""
+    made = await bench(Hold.STANDBY, "a")
+    stream = made.open("a.ns.svc:9002")
+    assert stream.sent == [b"a"]
+    await asyncio.sleep(31.0)
+    made.holdings.apply(share_with(2))
+    assert made.open("a.ns.svc:9002").sent == []
+    assert len(made.gate) == 1
+
+
+async def test_a_gateway_without_body_mode_is_answered_after_100_ms() -> None:
+    """Once, and not if its body came in the meantime."""
+    made = await bench(Hold.OWNER, "a")
+    silent, quick = FakeStream("a.ns.svc:9002"), FakeStream("a.ns.svc:9002")
+    made.service(silent).received(b"wait")
+    handler = made.service(quick)
+    handler.received(b"wait")
+    handler.received(b"body")
+    await asyncio.sleep(0.09)
+    assert silent.sent == []
+    await asyncio.sleep(1.0)
+    assert (silent.sent, quick.sent) == ([b"continue"], [b"a"])
+
+
+async def test_a_session_that_fails_in_a_timer_ends_its_own_stream_only() -> None:
+    """INTERNAL for that one, released; the other goes on."""
+    made = await bench(Hold.OWNER, "a")
+    bad, good = FakeStream("a.ns.svc:9002"), FakeStream("a.ns.svc:9002")
+    for stream in (bad, good):
+        made.service(stream).received(b"wait")
+    made.sessions[0].pools = b"broken"
+    await asyncio.sleep(0.2)
+    assert bad.ended == (INTERNAL, "internal error")
+    assert made.sessions[0].released
+    assert (good.sent, good.ended) == ([b"continue"], None)
+
+
+async def test_the_end_that_the_session_wants_is_the_streams_end() -> None:
+    """Replies first, then the status; later messages are not looked at."""
+    made = await bench(Hold.OWNER, "a")
+    stream = FakeStream("a.ns.svc:9002")
+    handler = made.service(stream)
+    handler.received(b"end")
+    handler.received(b"more")
+    handler.half_closed()
+    assert stream.sent == [b"a"]
+    assert stream.ended == (0, "")

@@ -1,0 +1,132 @@
+"""Streams that wait for a group: within bounds, in order, and never answered by guessing."""
+
+import asyncio
+
+import pytest
+
+from epp_worker.http2.contract import GrpcStream, StreamHandler
+from epp_worker.strays import StrayBounds, StrayGate
+from epp_worker.wheel import Wheel
+from tests.worker_fakes import FakeStream
+
+UNAVAILABLE = 14
+pytestmark = pytest.mark.looptime
+
+
+class Recorder:
+    """The handler of a stream that is served at last."""
+
+    def __init__(self, stream: GrpcStream) -> None:
+        self.stream = stream
+        self.events: list[bytes | str] = []
+
+    def received(self, message: bytes) -> None:
+        self.events.append(message)
+
+    def half_closed(self) -> None:
+        self.events.append("half_closed")
+
+    def aborted(self) -> None:
+        self.events.append("aborted")
+
+
+class Desk:
+    """Serves the authorities in `open`."""
+
+    def __init__(self, *authorities: str) -> None:
+        self.open = set(authorities)
+        self.served: list[Recorder] = []
+
+    def __call__(self, stream: GrpcStream) -> StreamHandler | None:
+        if stream.authority not in self.open:
+            return None
+        self.served.append(Recorder(stream))
+        return self.served[-1]
+
+
+def gate(streams: int = 10, size: int = 1000) -> StrayGate:
+    wheel = Wheel(asyncio.get_running_loop())
+    return StrayGate(StrayBounds(streams, size), wheel.lane(5.0))
+
+
+async def test_a_held_stream_is_served_with_all_that_it_brought() -> None:
+    """Messages and half-close come to the session in their order; later ones go straight on."""
+    strays = gate()
+    handler = strays.hold(FakeStream("a"))
+    handler.received(b"headers")
+    handler.received(b"body")
+    handler.half_closed()
+    desk = Desk("a")
+    strays.release(desk)
+    handler.received(b"later")
+    handler.aborted()
+    assert desk.served[0].events == [b"headers", b"body", "half_closed", b"later", "aborted"]
+    assert (strays.counts.held, strays.counts.failed) == (1, 0)
+    assert (len(strays), strays.bytes) == (0, 0)
+
+
+async def test_only_streams_of_the_group_that_came_are_served() -> None:
+    """The others wait on."""
+    strays = gate()
+    a, b = FakeStream("a"), FakeStream("b")
+    strays.hold(a)
+    strays.hold(b)
+    desk = Desk("b")
+    strays.release(desk)
+    assert [one.stream for one in desk.served] == [b]
+    assert len(strays) == 1
+
+
+async def test_a_group_that_never_comes_ends_in_unavailable() -> None:
+    """After 5 s, never earlier, never with OK, and nothing is sent before."""
+    strays = gate()
+    stream = FakeStream("svc.ns:9002")
+    strays.hold(stream).received(b"headers")
+    await asyncio.sleep(4.99)
+    assert len(strays) == 1
+    await asyncio.sleep(0.1)
+    assert stream.ended is not None
+    status, reason = stream.ended
+    assert status == UNAVAILABLE
+    assert "in time" in reason and "svc.ns:9002" in reason
+    assert stream.sent == []
+    assert (strays.counts.failed, len(strays), strays.bytes) == (1, 0, 0)
+
+
+async def test_more_streams_than_may_wait_are_refused_at_once() -> None:
+    """The bound holds, and a place that is freed can be taken."""
+    strays = gate(streams=2)
+    handlers = [strays.hold(FakeStream("a")) for _ in range(2)]
+    third = FakeStream("a")
+    strays.hold(third)
+    assert third.ended is not None and third.ended[0] == UNAVAILABLE
+    assert "too many" in third.ended[1]
+    handlers[0].aborted()
+    fourth = FakeStream("a")
+    strays.hold(fourth)
+    assert fourth.ended is None
+
+
+async def test_more_bytes_than_may_wait_end_the_stream_that_brings_them() -> None:
+    """The others keep theirs."""
+    strays = gate(size=100)
+    first, second = FakeStream("a"), FakeStream("a")
+    strays.hold(first).received(b"x" * 60)
+    handler = strays.hold(second)
+    handler.received(b"x" * 41)
+    assert first.ended is None
+    assert second.ended is not None and second.ended[0] == UNAVAILABLE
+    handler.received(b"x")
+    assert strays.bytes == 60
+
+
+async def test_a_reset_while_waiting_frees_everything() -> None:
+    """The normal end of an Envoy stream; nothing is sent to the dead stream later."""
+    strays = gate()
+    stream = FakeStream("a")
+    handler = strays.hold(stream)
+    handler.received(b"x")
+    handler.aborted()
+    await asyncio.sleep(10.0)
+    assert stream.ended is None
+    assert (len(strays), strays.bytes) == (0, 0)

@@ -3,12 +3,12 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
 
 from fleet.local.atomic import write_atomic
 from fleet.local.children import Spec
-from fleet.local.envoy_admin import AdminUnavailable, EnvoyAdmin
+from fleet.local.envoy_admin import AdminUnavailable
 from fleet.local.envoy_config import bootstrap
 from fleet.local.envoy_files import EnvoyFiles
 from fleet.model import Pod, Pool, PoolRef
@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
 IDLE_SECONDS = 1.0
+RoutesVersion = Callable[[], Awaitable[str]]
 Snapshot = Callable[[], tuple[Iterable[Pool], Collection[Pod]]]
 
 
@@ -41,12 +42,15 @@ class GatewayFollower:
     """Writes Envoy's files whenever pools, pods or the leader's files have changed.
 
     Args:
+        routes_version: version of the routes that Envoy uses, or raises AdminUnavailable.
         snapshot: the pools and pods as of now.
     """
 
-    def __init__(self, files: EnvoyFiles, admin: EnvoyAdmin, snapshot: Snapshot) -> None:
+    def __init__(
+        self, files: EnvoyFiles, routes_version: RoutesVersion, snapshot: Snapshot
+    ) -> None:
         self._files = files
-        self._admin = admin
+        self._routes_version = routes_version
         self._snapshot = snapshot
         self._poke = asyncio.Event()
         self._missing: tuple[PoolRef, ...] | None = None
@@ -63,7 +67,7 @@ class GatewayFollower:
         """
         if self._missing is None or self._missing:
             return False
-        return await self._admin.routes_version() == self._files.routes_version
+        return await self._routes_version() == self._files.routes_version
 
     async def run(self) -> None:
         """Follow until cancelled. A file that cannot be written is reported and tried again."""

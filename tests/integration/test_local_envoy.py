@@ -189,7 +189,9 @@ async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
             admin = EnvoyAdmin(http, f"127.0.0.1:{admin_port}")
             files = EnvoyFiles(made.folders, admin.clusters)
             files.prepare()
-            made.follower = GatewayFollower(files, admin, lambda: (made.pools, made.pods))
+            made.follower = GatewayFollower(
+                files, admin.routes_version, lambda: (made.pools, made.pods)
+            )
             following = asyncio.create_task(made.follower.run())
             try:
                 await models.start()

@@ -1,0 +1,46 @@
+"""`epp-fleet local` and `epp-fleet demo`: the commands that run a fleet themselves."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from fleet.cli.where import environment
+from fleet.local.command import run_local
+from fleet.local.demo import run_demo
+from fleet.local.options import LocalOptions
+from fleet.local.state import default_path
+from fleet.settings import LogSettings
+from fleet.telemetry import setup_logging
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text).expanduser().resolve() if text else None
+
+
+def local(arguments: argparse.Namespace) -> int:
+    """See `run_local`."""
+    # Faults of the manifests are told on the console; anything else that logs is a fault of ours.
+    setup_logging(LogSettings(level="error"), "local")
+    environ = environment()
+    options = LocalOptions(
+        state_file=_path(arguments.state_file) or default_path(environ),
+        manifests=_path(arguments.manifests),
+        workers=arguments.workers,
+        coordinators=arguments.coordinators,
+        gateway=arguments.gateway == "envoy",
+        gateway_port=arguments.gateway_port,
+        redis_url=arguments.redis_url,
+        config=_path(arguments.config),
+    )
+    return run_local(options, environ, _say)
+
+
+def demo(arguments: argparse.Namespace) -> int:
+    """See `run_demo`."""
+    setup_logging(LogSettings(level="error"), "demo")
+    return run_demo(arguments.seconds, _path(arguments.json), environment())

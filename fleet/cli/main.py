@@ -1,0 +1,217 @@
+"""`epp-fleet`: parse the command line, run one command, turn errors into lines and exit codes.
+
+Imports are few on purpose: a stop signal during the first tenths of a second must find its handler.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from fleet import __version__
+from fleet.errors import FleetError, SettingsError
+from fleet.local.faults import Unreachable
+from fleet.local.signals import stop_quietly_until_running
+
+EXIT_GOOD, EXIT_BROKEN, EXIT_USAGE, EXIT_UNREACHABLE = 0, 1, 2, 3
+
+EPILOG = """\
+examples:
+  epp-fleet demo                          a fleet with faults, and what the traffic saw of them
+  epp-fleet local                         a fleet with 6 sample pools, until Ctrl-C
+  epp-fleet local --manifests ./my-pools  the same with your own InferencePools and Pods
+  epp-fleet status                        who serves which pool, and why
+  epp-fleet drain worker-1                hand all its pools to the others
+  epp-fleet config check settings.yaml    what is wrong with a settings file
+
+which fleet:
+  --coordinator URL, else EPP_FLEET_COORDINATOR, else the state file that `local` wrote.
+  drain and undrain need a token: EPP_FLEET_TOKEN_FILE, else the one named in the state file.
+
+exit codes:
+  0  good
+  1  a promise was broken, a pool has no owner (status), or all workers or coordinators are lost
+  2  settings or usage
+  3  no coordinator reachable
+"""
+
+Command = Callable[[argparse.Namespace], int]
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is below 1")
+    return value
+
+
+def _seconds(text: str) -> float:
+    from fleet.local.demo_events import LEAST_SECONDS, MOST_SECONDS
+
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+    if not LEAST_SECONDS <= value <= MOST_SECONDS:
+        raise argparse.ArgumentTypeError(
+            f"{text} is outside {LEAST_SECONDS:.0f}..{MOST_SECONDS:.0f}"
+        )
+    return value
+
+
+def _local(arguments: argparse.Namespace) -> int:
+    from fleet.cli.fleets import local
+
+    return local(arguments)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from fleet.cli.fleets import demo
+
+    return demo(arguments)
+
+
+def _read(name: str) -> Command:
+    def run(arguments: argparse.Namespace) -> int:
+        from fleet.cli.reading import show
+
+        return show(name, arguments)
+
+    return run
+
+
+def _drain(on: bool) -> Command:
+    def run(arguments: argparse.Namespace) -> int:
+        from fleet.cli.draining import set_drain
+
+        return set_drain(arguments, on=on)
+
+    return run
+
+
+def _config_check(arguments: argparse.Namespace) -> int:
+    from fleet.cli.checking import check_config
+
+    return check_config(arguments)
+
+
+def _add_local(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "local",
+        help="run a whole fleet on this machine until SIGINT or SIGTERM",
+        description="Run a whole fleet on this machine: store, coordinators, workers and Envoy. "
+        "Prints `ready` when every pool has an owner that the gateway knows.",
+        epilog="exit codes: 0 stopped when asked to, 1 all workers or all coordinators lost, "
+        "2 settings, usage or manifests",
+    )
+    parser.add_argument(
+        "--manifests", metavar="DIR", help="folder of InferencePools and Pods (default: a sample)"
+    )
+    parser.add_argument("--workers", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument("--coordinators", type=int, default=3, metavar="N", help="default: 3")
+    parser.add_argument("--gateway", choices=("envoy", "none"), default="envoy")
+    parser.add_argument("--gateway-port", type=int, metavar="P", help="default: a free one")
+    parser.add_argument("--redis-url", metavar="URL", help="default: a bundled Valkey")
+    parser.add_argument(
+        "--state-file",
+        metavar="F",
+        help="default: $XDG_RUNTIME_DIR/epp-fleet/state.json, else ~/.cache/epp-fleet/state.json",
+    )
+    parser.add_argument("--config", metavar="F", help="settings file (YAML)")
+    parser.set_defaults(run=_local, stoppable=True)
+
+
+def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "demo",
+        help="a local fleet under traffic: drain, worker kill, leader kill, empty store",
+        description="Run a local fleet under steady traffic through Envoy, drain a worker, kill a "
+        "worker, kill the leader, restart the store empty, and show what the requests saw of it.",
+        epilog="exit codes: 0 nothing lost where that is promised and every recovery within 3x its "
+        "budget, 1 otherwise, 2 settings or usage",
+    )
+    parser.add_argument(
+        "--seconds", type=_seconds, default=40.0, metavar="N", help="at least 15 (default: 40)"
+    )
+    parser.add_argument("--json", metavar="F", help="write the result to this file too")
+    parser.set_defaults(run=_demo, stoppable=True)
+
+
+def _add_fleet_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument("--coordinator", metavar="URL", help="address of any coordinator")
+    where.add_argument("--state-file", metavar="F", help="state file of a local fleet")
+    shape = argparse.ArgumentParser(add_help=False)
+    shape.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    texts = {
+        "status": "who leads, who is alive, who serves which pool; 1 if a pool has no owner",
+        "pools": "the pools: owner, stand-by, phase, since when and why",
+        "workers": "the workers: state, load, what they own",
+    }
+    for name, text in texts.items():
+        parser = commands.add_parser(name, help=text, description=text, parents=[where, shape])
+        parser.set_defaults(run=_read(name))
+    for name, text, on in (
+        ("drain", "hand all pools of a worker to the others; it keeps running", True),
+        ("undrain", "let a drained worker take pools again", False),
+    ):
+        parser = commands.add_parser(name, help=text, description=text, parents=[where])
+        parser.add_argument("worker", metavar="W", help="id of the worker, as `status` shows it")
+        parser.set_defaults(run=_drain(on))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="epp-fleet",
+        description="A few Endpoint Picker workers serve every InferencePool of a cluster.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"epp-fleet {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_local(commands)
+    _add_demo(commands)
+    _add_fleet_commands(commands)
+    config = commands.add_parser("config", help="check a settings file")
+    actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
+    check = actions.add_parser("check", help="say what is wrong with a settings file, by field")
+    check.add_argument("file", metavar="F")
+    check.set_defaults(run=_config_check)
+    return parser
+
+
+def _fail(code: int, error: FleetError) -> int:
+    problems = error.problems if isinstance(error, SettingsError) else (str(error),)
+    for problem in problems:
+        sys.stderr.write(f"epp-fleet: {problem}\n")
+    return code
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    arguments = make_parser().parse_args(argv)
+    if getattr(arguments, "stoppable", False):
+        stop_quietly_until_running()
+    command: Command = arguments.run
+    try:
+        return command(arguments)
+    except SettingsError as error:
+        return _fail(EXIT_USAGE, error)
+    except Unreachable as error:
+        return _fail(EXIT_UNREACHABLE, error)
+    except FleetError as error:
+        return _fail(EXIT_BROKEN, error)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`): no news, and nothing left to flush to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The coordinators' HTTP API, as the commands and local mode use it.
+
+Any replica answers reads, so each known one is tried in turn. Commands go to whoever leads: a
+follower's 307 is followed, but the token goes only to addresses that were known before.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from fleet.local.faults import Refused, Unreachable
+
+Json = Mapping[str, Any]
+MAP_PATH = "/api/v1/map"
+WORKERS_PATH = "/api/v1/workers"
+MAX_REDIRECTS = 3
+
+
+def origin(address: str) -> str:
+    """`http://host:port` of `host:port` or of a URL; what follows is dropped.
+
+    Raises:
+        ValueError: no host in it, or another scheme than http and https.
+    """
+    parts = urlsplit(address if "://" in address else f"http://{address}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"not a coordinator's address: {address[:200]!r}")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _error_of(body: Any, status: int) -> tuple[str, str]:
+    error = body.get("error") if isinstance(body, dict) else None
+    if isinstance(error, dict):
+        return str(error.get("message", "")), str(error.get("code", ""))
+    return f"HTTP status {status}", ""
+
+
+class CoordinatorApi:
+    """The replicas of one fleet.
+
+    Args:
+        addresses: `host:port` or URLs, tried in this order.
+    """
+
+    def __init__(
+        self, http: aiohttp.ClientSession, addresses: Sequence[str], *, timeout_seconds: float = 3.0
+    ) -> None:
+        self._http = http
+        self._origins = [origin(address) for address in addresses]
+        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+
+    async def _call(
+        self, method: str, url: str, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], Any]:
+        async with self._http.request(
+            method, url, headers=headers, timeout=self._timeout, allow_redirects=False
+        ) as answer:
+            raw = await answer.read()
+            try:
+                body = json.loads(raw) if raw else None
+            except ValueError:
+                body = None
+            return answer.status, answer.headers, body
+
+    async def get(self, path: str) -> Json:
+        """Read from the first replica that answers.
+
+        Raises:
+            Unreachable: none did.
+        """
+        said = []
+        for base in self._origins:
+            try:
+                status, _, body = await self._call("GET", base + path, {})
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                said.append(f"{base}: {_words(error)}")
+                continue
+            if status == 200 and isinstance(body, dict):
+                return body
+            said.append(f"{base}: {_error_of(body, status)[0]}")
+        raise Unreachable("no coordinator answers: " + ("; ".join(said) or "none is known"))
+
+    async def shard_map(self) -> Json:
+        """`GET /api/v1/map`; raises as `get`."""
+        return await self.get(MAP_PATH)
+
+    async def workers(self) -> Json:
+        """`GET /api/v1/workers`; raises as `get`."""
+        return await self.get(WORKERS_PATH)
+
+    async def _known(self) -> set[str]:
+        known = set(self._origins)
+        try:
+            leader = (await self.shard_map()).get("leader")
+        except Unreachable:
+            return known
+        if isinstance(leader, dict) and isinstance(leader.get("http"), str):
+            known.add(origin(leader["http"]))
+        return known
+
+    async def command(self, path: str, token: str) -> None:
+        """POST to whoever leads.
+
+        Raises:
+            Refused: it said no (also: there is no leader at the moment).
+            Unreachable: nobody answered.
+        """
+        known = await self._known()
+        headers = {"authorization": f"Bearer {token}"}
+        said: list[str] = []
+        for base in self._origins:
+            try:
+                return await self._follow(base, path, headers, known)
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                said.append(f"{base}: {_words(error)}")
+        raise Unreachable("no coordinator answers: " + ("; ".join(said) or "none is known"))
+
+    async def _follow(
+        self, base: str, path: str, headers: Mapping[str, str], known: Iterable[str]
+    ) -> None:
+        for _ in range(MAX_REDIRECTS + 1):
+            status, answered, body = await self._call("POST", base + path, headers)
+            if status in (200, 202):
+                return
+            if status != 307:
+                message, code = _error_of(body, status)
+                raise Refused(message, status=status, code=code)
+            target = origin(answered.get("Location", ""))
+            if target not in known:
+                raise Refused(
+                    f"{base} sends us to {target}, which is no known coordinator",
+                    status=status,
+                    code="unknown_leader",
+                )
+            base = target
+        raise Refused("coordinators send us in a circle", status=307, code="circle")

@@ -1,0 +1,139 @@
+"""Everything about a local fleet that can be found wrong before a process is started."""
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from fleet.errors import SettingsError
+from fleet.local.atomic import write_atomic
+from fleet.local.binaries import envoy_binary, valkey_binary
+from fleet.local.envoy_files import Folders
+from fleet.local.options import LocalOptions
+from fleet.local.ports import is_free
+from fleet.settings import Settings, load_settings
+from fleet.sources.folder import check_folder
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A checked request.
+
+    Attributes:
+        settings: file and environment merged; the fleet's own values come on top.
+        envoy: None = no gateway.
+        valkey: None = somebody else's Redis.
+    """
+
+    options: LocalOptions
+    settings: Settings
+    envoy: Path | None
+    valkey: Path | None
+
+
+def make_plan(options: LocalOptions, environ: Mapping[str, str]) -> Plan:
+    """Check options, settings, manifests and programs.
+
+    Raises:
+        SettingsError: one line per problem, all of them.
+    """
+    problems = options.problems()
+    settings = Settings()
+    flags = {} if options.redis_url is None else {"redis.url": options.redis_url}
+    try:
+        settings = load_settings(options.config, environ, flags)
+    except SettingsError as error:
+        problems += error.problems
+    if options.manifests is not None:
+        found = check_folder(options.manifests)
+        problems += [f"{problem.where}: {problem.message}" for problem in found]
+    port = options.gateway_port
+    if options.gateway and port is not None and 1 <= port <= 65535 and not is_free(LOOPBACK, port):
+        problems.append(f"--gateway-port: {LOOPBACK}:{port} is in use; choose another")
+    envoy = valkey = None
+    try:
+        envoy = envoy_binary() if options.gateway else None
+    except SettingsError as error:
+        problems += error.problems
+    try:
+        valkey = valkey_binary() if options.redis_url is None else None
+    except SettingsError as error:
+        problems += error.problems
+    if problems:
+        raise SettingsError(problems)
+    return Plan(options, settings, envoy, valkey)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The private folder of one run; removed at its end."""
+
+    root: Path
+
+    @property
+    def logs(self) -> Path:
+        """Output of every process."""
+        return self.root / "logs"
+
+    @property
+    def sample(self) -> Path:
+        """The generated manifests."""
+        return self.root / "manifests"
+
+    @property
+    def token(self) -> Path:
+        """The fleet's bearer token."""
+        return self.root / "token"
+
+    @property
+    def settings(self) -> Path:
+        """The settings of workers and coordinators."""
+        return self.root / "settings.yaml"
+
+    @property
+    def models(self) -> Path:
+        """The settings of the simulated servers."""
+        return self.root / "models.json"
+
+    @property
+    def envoy(self) -> Folders:
+        """Envoy's files."""
+        return Folders(self.root)
+
+
+def make_run_folder(environ: Mapping[str, str]) -> RunFolder:
+    """A new folder for the owner only, below `$XDG_RUNTIME_DIR` or the temporary folder."""
+    runtime = environ.get("XDG_RUNTIME_DIR")
+    base: Path | None = None
+    if runtime and os.access(runtime, os.W_OK | os.X_OK):
+        base = Path(runtime) / "epp-fleet"
+        base.mkdir(mode=0o700, exist_ok=True)
+    folder = RunFolder(Path(tempfile.mkdtemp(prefix="epp-fleet-", dir=base)))
+    folder.logs.mkdir(mode=0o700)
+    return folder
+
+
+def write_settings(
+    folder: RunFolder, settings: Settings, *, redis_url: str, manifests: Path, token: str
+) -> None:
+    """Write what workers and coordinators read: the user's settings, and the fleet's own on top."""
+    values = dataclasses.asdict(settings)
+    values["redis"]["url"] = redis_url
+    values["source"]["manifests"] = str(manifests)
+    values["routes"]["eds_directory"] = str(folder.envoy.eds)
+    values["security"]["token_file"] = str(folder.token)
+    for section in ("coordinator", "worker"):
+        values[section].update(host=LOOPBACK, advertise_host="")
+    write_atomic(folder.settings, yaml.safe_dump(values, sort_keys=False), mode=0o600)
+    write_atomic(folder.token, token + "\n", mode=0o600)
+
+
+def child_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """What children see: ours without settings, which the written file holds already."""
+    return {name: value for name, value in environ.items() if not name.startswith("EPP_FLEET_")}

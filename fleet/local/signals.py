@@ -1,0 +1,46 @@
+"""SIGINT and SIGTERM: asked once to stop, we stop once, in order, whatever we were doing."""
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from types import FrameType
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def stop_quietly_until_running() -> None:
+    """Before anything runs, a stop signal simply ends the process with 0."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(0)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, leave)
+
+
+async def until_stopped(work: Coroutine[Any, Any, Result]) -> Result | None:
+    """Run `work`; the first stop signal cancels it and further ones change nothing.
+
+    Returns:
+        Its result, or None if it was stopped.
+    """
+    task = asyncio.ensure_future(work)
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        if not stopped:
+            stopped = True
+            task.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, stop)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if stopped:
+            return None
+        raise

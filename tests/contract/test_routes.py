@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import json
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -300,6 +301,31 @@ async def test_a_writer_that_wakes_before_its_deadline_check_writes_nothing(
     assert result.refused == (A,)
     assert await eds.publisher().read() == {}
     assert [each.name for each in eds.folder.iterdir()] == [".locks"]
+
+
+async def test_a_writer_paused_after_its_last_check_is_overtaken_and_repaired(
+    eds: EdsPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one stale write that fencing cannot stop: it lands, is seen, and is written over."""
+    rename = EdsFile._rename
+    reached, resume = threading.Event(), threading.Event()
+
+    def paused(self: EdsFile, temporary: Path) -> None:
+        if not reached.is_set():
+            reached.set()
+            assert resume.wait(10)
+        rename(self, temporary)
+
+    monkeypatch.setattr(EdsFile, "_rename", paused)
+    stale = asyncio.create_task(eds.publisher().write([route(A, ONE, 1)], term(eds, 1)))
+    assert await asyncio.to_thread(reached.wait, 10)
+    leader = eds.publisher()
+    assert (await leader.write([route(A, TWO, 2)], term(eds, 2))).written == (A,)
+    resume.set()
+    assert (await stale).written == (A,)
+    assert await leader.read() == {A: route(A, ONE, 1)}
+    assert (await leader.write([route(A, TWO, 2)], term(eds, 2))).written == (A,)
+    assert await leader.read() == {A: route(A, TWO, 2)}
 
 
 async def test_files_of_killed_writers_are_cleared_away(eds: EdsPlace) -> None:

@@ -207,6 +207,10 @@ class Wire:
             self.feed(piece)
         return self.frames()
 
+    def closed(self) -> bool:
+        """Whether the server has closed the connection."""
+        return self.transport.closed
+
     def lose(self) -> None:
         """The connection is gone."""
         self.connection.connection_lost(None)

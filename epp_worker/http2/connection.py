@@ -282,6 +282,8 @@ class Connection(asyncio.Protocol):
         at = 0
         if not self._preface_seen:
             at = self._read_preface(data)
+            if not at:
+                return
         need = frames.HEAD_BYTES
         while end - at >= frames.HEAD_BYTES:
             high, low, kind, flags, stream_id = frames.read_head(data, at)
@@ -300,18 +302,21 @@ class Connection(asyncio.Protocol):
             self._keep(data[at:], need)
 
     def _read_preface(self, data: bytes) -> int:
+        """Where frames begin; 0 if the preface is not complete."""
         size = len(frames.PREFACE)
         if data[:size] != frames.PREFACE[: len(data)]:
             raise PrefaceFault
         if len(data) < size:
+            self._keep(data, size)
             return 0
         self._preface_seen = True
         return size
 
     def _keep(self, rest: bytes, need: int) -> None:
+        """Hold what is no whole frame yet; nothing is looked at before `need` bytes are here."""
         self._pieces.append(rest)
         self._have = len(rest)
-        self._need = need if self._preface_seen else len(frames.PREFACE)
+        self._need = need
 
     def _do(self, step: Step) -> None:
         if step is Step.ANNOUNCE:

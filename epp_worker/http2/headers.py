@@ -7,6 +7,7 @@ the table is empty for good, equal blocks mean equal headers, and a block seen b
 decoding (40 us with the `hpack` library; an Envoy repeats a handful of blocks all its life).
 """
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -17,12 +18,19 @@ import hpack
 from epp_worker.http2 import replies
 from epp_worker.http2.errors import ConnectionFault, ErrorCode
 
+# Its DEBUG records quote header values, which are never logged here, whatever the root's level.
+logging.getLogger("hpack").setLevel(logging.INFO)
+
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _BAD_VALUE: Final = re.compile(rb"[\x00\r\n]|^[ \t]|[ \t]$")
+_GRPC: Final = re.compile(r"application/grpc($|[+;])")
 _PSEUDO: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
 _HOP_BY_HOP: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
+
+_SIZE_UPDATE: Final = 0x20
+"""First three bits of a dynamic table size update (RFC 7541, 6.3)."""
 
 
 class RequestHead:
@@ -81,8 +89,7 @@ def _missing(pseudo: Mapping[bytes, bytes]) -> str:
 def _refusal(method: bytes, headers: Mapping[str, str]) -> bytes:
     if method != b"POST":
         return replies.NOT_POST
-    media, _, suffix = headers.get("content-type", "").partition("application/grpc")
-    if media or suffix[:1] not in ("", "+", ";") or "content-type" not in headers:
+    if _GRPC.match(headers.get("content-type", "")) is None:
         return replies.NOT_GRPC
     return b""
 
@@ -150,10 +157,15 @@ class HeadDecoder:
         return self._stateless
 
     def acknowledged(self) -> None:
-        """The peer has acknowledged our SETTINGS_HEADER_TABLE_SIZE = 0."""
+        """The peer has acknowledged our SETTINGS_HEADER_TABLE_SIZE = 0.
+
+        It should now begin its next block with a size update to 0. Some peers never do (h2spec,
+        encoders without a table); RFC 9113 would have them cut off, but as long as each of their
+        blocks is decoded in order, nothing can go wrong: they only miss the cache.
+        """
         self._acked = True
-        self._decoder.max_allowed_table_size = 0
-        self._stateless = self._decoder.header_table.maxsize == 0
+        if self._decoder.header_table.maxsize == 0:
+            self._settle()
 
     def decode(self, block: bytes) -> RequestHead:
         """The head in this block. Every block of the connection must come through here, in order.
@@ -168,11 +180,17 @@ class HeadDecoder:
                 head = self._decode(block)
                 self._cache.put(block, head)
             return head
+        if self._acked and block[:1] and block[0] & 0xE0 == _SIZE_UPDATE:
+            self._decoder.max_allowed_table_size = 0
         head = self._decode(block)
-        # After the acknowledgement the size can never be raised again (the allowed maximum is
-        # 0), and a table of size 0 is empty.
-        self._stateless = self._acked and self._decoder.header_table.maxsize == 0
+        if self._acked and self._decoder.header_table.maxsize == 0:
+            self._settle()
         return head
+
+    def _settle(self) -> None:
+        """The table is of size 0, hence empty, and may never be larger again."""
+        self._decoder.max_allowed_table_size = 0
+        self._stateless = True
 
     def _decode(self, block: bytes) -> RequestHead:
         try:

@@ -66,8 +66,6 @@ def _on_data(
         start, end = _unpad(data, start, end)
     increment = connection.receive.take(size)
     if increment:
-        if increment < 0:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window overrun")
         connection.out.put(frames.window_update(0, increment))
     stream = connection.streams.get(stream_id)
     if stream is None:
@@ -93,20 +91,16 @@ def _on_headers(
         _protocol_error(f"HEADERS on stream {stream_id}")
     if flags & frames.FLAG_PADDED:
         start, end = _unpad(data, start, end)
-    depends_on_itself = False
     if flags & frames.FLAG_PRIORITY:
         if end - start < 5:
             _size_error("HEADERS too short for its priority fields")
-        depends_on_itself = _dependency(data, start) == stream_id
-        start += 5
+        start += 5  # RFC 9113, 5.3.2: priorities are read over
     block = data[start:end]
     if flags & frames.FLAG_END_HEADERS:
         _on_block(connection, flags, stream_id, block)
     else:
         connection.block = OpenBlock(stream_id, flags, block)
         connection.table = IN_BLOCK
-    if depends_on_itself:
-        _reset_if_open(connection, stream_id, ErrorCode.PROTOCOL_ERROR)
 
 
 def _on_continuation(
@@ -174,30 +168,20 @@ def _on_trailers(
         stream.half_closed()
 
 
-def _dependency(data: bytes, start: int) -> int:
-    depends_on: int = frames.read_u32(data, start)[0]
-    return depends_on & frames.MAX_STREAM_ID
-
-
-def _reset_if_open(connection: "Connection", stream_id: int, code: ErrorCode) -> None:
-    stream = connection.streams.get(stream_id)
-    if stream is not None:
-        connection.reset(stream, code)
-
-
 def _on_priority(
     connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
-    del flags
+    del flags, data
     if not stream_id:
         _protocol_error("PRIORITY on stream 0")
     connection.idle_frames.hit()
-    if end - start != 5:
-        if stream_id > connection.last_id:
-            _size_error("PRIORITY is not 5 bytes")
-        _reset_if_open(connection, stream_id, ErrorCode.FRAME_SIZE_ERROR)
-    elif _dependency(data, start) == stream_id:
-        _reset_if_open(connection, stream_id, ErrorCode.PROTOCOL_ERROR)
+    if end - start == 5:
+        return
+    stream = connection.streams.get(stream_id)
+    if stream is not None:
+        connection.reset(stream, ErrorCode.FRAME_SIZE_ERROR)
+    else:
+        _size_error("PRIORITY is not 5 bytes")
 
 
 def _on_rst_stream(

@@ -178,9 +178,6 @@ class Stream:
         """DATA: `size` bytes for flow control, of which data[start:end] are content."""
         increment = self._receive.take(size)
         if increment:
-            if increment < 0:
-                self.connection.reset(self, ErrorCode.FLOW_CONTROL_ERROR)
-                return
             if self.state != OPEN:
                 # A client that is still uploading long after our end: tell it to stop.
                 self.connection.reset(self, ErrorCode.NO_ERROR)
@@ -309,7 +306,10 @@ class Stream:
             extra={
                 "method": self.head.path,
                 "error": type(error).__name__,
-                "stack": "".join(traceback.format_tb(error.__traceback__)),
+                "stack": " > ".join(
+                    f"{entry.filename}:{entry.lineno} {entry.name}"
+                    for entry in traceback.extract_tb(error.__traceback__)
+                ),
             },
         )
         self.connection.shared.counters.handler_errors += 1

@@ -1,0 +1,63 @@
+"""A coordinator that stops itself (SIGSTOP) at a chosen point, once, when a file says so.
+
+`python -m tests.pausing_coordinator POINT FILE <arguments of the coordinator>`: when FILE exists at
+POINT it is removed and the process stops itself. Points:
+
+publication  before the guarded write to the store
+files        after one route file was written, before the next
+lock         inside the lock of a route file, after the last check and before the rename
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from coordinator.main import main
+from coordinator.routes.eds import EdsRoutes
+from coordinator.routes.eds_file import EdsFile
+from fleet.store.redis import RedisStore
+
+
+def _stop_if(armed: Path) -> None:
+    try:
+        armed.unlink()
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _install(point: str, armed: Path) -> None:
+    if point == "publication":
+        publish = RedisStore.publish
+
+        async def stopping_publish(self: RedisStore, *args: Any) -> None:
+            _stop_if(armed)
+            await publish(self, *args)
+
+        RedisStore.publish = stopping_publish  # type: ignore[method-assign]
+    elif point == "files":
+        write = EdsRoutes._write_one
+
+        def write_then_stop(self: EdsRoutes, *args: Any) -> Any:
+            verdict = write(self, *args)
+            _stop_if(armed)
+            return verdict
+
+        EdsRoutes._write_one = write_then_stop  # type: ignore[method-assign]
+    elif point == "lock":
+        rename = EdsFile._rename
+
+        def stopping_rename(self: EdsFile, temporary: Path) -> None:
+            _stop_if(armed)
+            rename(self, temporary)
+
+        EdsFile._rename = stopping_rename  # type: ignore[method-assign]
+    else:
+        raise SystemExit(f"unknown point {point!r}")
+
+
+if __name__ == "__main__":
+    _install(sys.argv[1], Path(sys.argv[2]))
+    sys.exit(main(sys.argv[3:]))

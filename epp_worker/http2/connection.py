@@ -138,12 +138,15 @@ class Connection(asyncio.Protocol):
             self.fail(fault)
         else:
             out.flush()
+            if out.paused:
+                self.check_overfull()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone, for whatever reason: every call dies with it."""
         del exc
         self.closing = True
         self._kill_streams()
+        self.out.close()
         self.shared.left(self)
 
     def pause_writing(self) -> None:
@@ -273,6 +276,7 @@ class Connection(asyncio.Protocol):
         """Close at once; what is not written is lost."""
         self.closing = True
         self._kill_streams()
+        self.out.close()
         self._transport.abort()
 
     # Inside
@@ -296,8 +300,7 @@ class Connection(asyncio.Protocol):
                 need = stop - at
                 break
             at = stop
-            handle = self.table[min(inbound.UNKNOWN, kind)]
-            handle(self, flags, stream_id & frames.MAX_STREAM_ID, data, start, stop)
+            self.table[kind](self, flags, stream_id & frames.MAX_STREAM_ID, data, start, stop)
         if at < end:
             self._keep(data[at:], need)
 

@@ -42,6 +42,7 @@ class Outbox:
         window: the peer's connection window, bytes.
         max_frame: the peer's SETTINGS_MAX_FRAME_SIZE.
         queued: bytes that wait at streams.
+        paused: the socket is full.
         due: a flush will happen in this turn of the loop.
     """
 
@@ -50,10 +51,10 @@ class Outbox:
         "_limit",
         "_line",
         "_loop",
-        "_paused",
         "_transport",
         "due",
         "max_frame",
+        "paused",
         "queued",
         "window",
     )
@@ -64,7 +65,7 @@ class Outbox:
         self._limit = limit
         self._frames: list[bytes] = []
         self._line: deque[Sender] = deque()
-        self._paused = False
+        self.paused = False
         self.due = False
         self.window = frames.DEFAULT_WINDOW
         self.max_frame = frames.MIN_MAX_FRAME
@@ -79,7 +80,7 @@ class Outbox:
 
     def admits(self, size: int) -> bool:
         """Whether `size` bytes of DATA may go now as far as the connection is concerned."""
-        return size <= self.window and not self._line and not self._paused
+        return size <= self.window and not self._line and not self.paused
 
     def flush(self) -> None:
         """Write all that was put."""
@@ -103,7 +104,7 @@ class Outbox:
         """Send queued DATA, a frame of each stream in turn, as far as windows and socket go."""
         line = self._line
         unwritten = 0
-        while line and self.window > 0 and not self._paused:
+        while line and self.window > 0 and not self.paused:
             sender = line.popleft()
             sender.in_line = False
             size = min(self.max_frame, self.window, sender.window, sender.queued)
@@ -140,11 +141,11 @@ class Outbox:
 
     def pause(self) -> None:
         """The socket is full."""
-        self._paused = True
+        self.paused = True
 
     def resume(self) -> None:
         """The socket has room again."""
-        self._paused = False
+        self.paused = False
         self.pump()
 
     def close(self) -> None:

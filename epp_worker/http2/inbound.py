@@ -1,7 +1,7 @@
 """What each kind of frame does to a connection (RFC 9113, section 6).
 
-Three tables say what may come: `FIRST` (the preface must be followed by SETTINGS), `NORMAL`, and
-`IN_BLOCK` (a header block is open: nothing but its CONTINUATION).
+Three tables, indexed by type, say what may come: `FIRST` (the preface must be followed by
+SETTINGS), `NORMAL`, and `IN_BLOCK` (a header block is open: nothing but its CONTINUATION).
 """
 
 from collections.abc import Callable
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 FrameFunction = Callable[["Connection", int, int, bytes, int, int], None]
 """(connection, flags, stream id, buffer, payload's start, payload's end)."""
-
-UNKNOWN: Final = 10
-"""Index of the function for frame types that the RFC does not define."""
 
 
 class OpenBlock:
@@ -264,7 +261,6 @@ def _on_ping(
     if not flags & frames.FLAG_ACK:
         connection.idle_frames.hit()
         connection.out.put(frames.ping(opaque, ack=True))
-        connection.check_overfull()
     elif opaque == frames.GOAWAY_PING:
         connection.round_trip()
 
@@ -319,6 +315,8 @@ def _not_continuation(
     _protocol_error("a header block is open")
 
 
+_UNKNOWN_TYPES: Final = 256 - frames.CONTINUATION - 1
+
 NORMAL: Final[tuple[FrameFunction, ...]] = (
     _on_data,
     _on_headers,
@@ -330,15 +328,15 @@ NORMAL: Final[tuple[FrameFunction, ...]] = (
     _on_goaway,
     _on_window_update,
     _on_continuation,
-    _ignore,
+    *(_ignore,) * _UNKNOWN_TYPES,
 )
 FIRST: Final[tuple[FrameFunction, ...]] = (
     *(_not_settings,) * frames.SETTINGS,
     _on_first,
-    *(_not_settings,) * (UNKNOWN - frames.SETTINGS),
+    *(_not_settings,) * (255 - frames.SETTINGS),
 )
 IN_BLOCK: Final[tuple[FrameFunction, ...]] = (
     *(_not_continuation,) * frames.CONTINUATION,
     _on_continuation,
-    _not_continuation,
+    *(_not_continuation,) * _UNKNOWN_TYPES,
 )

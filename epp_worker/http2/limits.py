@@ -53,9 +53,9 @@ class Http2Limits:
     write_high_water: int = 256 * 1024
     """Unsent bytes in the socket's own buffer at which we stop adding to it."""
 
-    max_idle_frames: int = 10_000
+    max_idle_frames: int = 30_000
     """PING, SETTINGS, PRIORITY, empty DATA and frames for closed streams in `flood_window`
-    seconds. gRPC clients measure bandwidth with up to one PING per round trip."""
+    seconds. grpc-go measures bandwidth with up to one PING per round trip."""
 
     max_unanswered_resets: int = 20_000
     """Streams reset before we had answered, in `flood_window` seconds. Envoy ends nearly every

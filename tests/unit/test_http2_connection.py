@@ -4,6 +4,8 @@ import itertools
 import struct
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from epp_worker.http2 import Http2Limits
 from epp_worker.http2.connection import Connection
@@ -365,9 +367,44 @@ def test_resets_count_only_where_we_had_not_answered() -> None:
 def test_a_peer_that_never_reads_is_cut_off() -> None:
     """PINGs whose answers pile up in the socket's buffer."""
     wire = greeted(Http2Limits(max_connection_send_bytes=1000))
+    wire.connection.pause_writing()
     wire.transport.buffered = 1001
     wire.feed(raw(PING, 0, 0, bytes(8)))
     assert wire.closed()
     assert wire.counters.send_overflows == 1
     wire.loop.advance(11)
     assert wire.transport.aborted
+
+
+FRAMES = st.builds(
+    raw,
+    st.integers(0, 10),
+    st.sampled_from([0, 1, 4, 5, 8, 0x0C, 0x24, 0xFF]),
+    st.sampled_from([0, 1, 3, 5, 2**31 - 1]),
+    st.one_of(
+        st.binary(max_size=20),
+        st.just(BLOCK),
+        st.just(grpc(b"message")),
+        st.integers(0, 2**31).map(lambda value: struct.pack(">I", value)),
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(FRAMES, max_size=20), st.booleans())
+def test_random_frames_never_break_the_connection(frames: list[bytes], together: bool) -> None:
+    """No exception, whole frames out, every call aborted at most once, nothing left behind."""
+    wire = greeted()
+    for piece in [b"".join(frames)] if together else frames:
+        wire.feed(piece)
+    wire.frames()
+    wire.loop.advance(100)
+    wire.lose()
+    assert wire.counters.handler_errors == 0
+    assert wire.counters.streams_open == 0
+    assert wire.counters.connections_open == 0
+    assert wire.connection.out.queued == 0
+    assert wire.shared.budget.held == 0
+    for handler in wire.service.handlers:
+        assert handler.aborts <= 1
+    assert sum(wire.counters.streams_total) >= len(wire.service.handlers)

@@ -1,0 +1,103 @@
+"""The shard map on a terminal."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fleet.cli import tables
+
+NOW = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
+
+
+def _pool(name: str, phase: str = "owned", owner: str | None = "worker-0") -> dict[str, Any]:
+    return {
+        "namespace": "acme",
+        "name": name,
+        "group": f"acme/{name}-epp:9002",
+        "owners": [owner] if owner else [],
+        "standby": "worker-1",
+        "phase": phase,
+        "since": "2026-11-30T11:58:00Z",
+        "reason": "initial",
+    }
+
+
+def _text(renderable: Any) -> str:
+    console = Console(width=160, color_system=None)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+@pytest.mark.parametrize(
+    ("since", "shown"),
+    [
+        ("2026-11-30T12:00:05Z", "0s"),
+        ("2026-11-30T11:58:30Z", "90s"),
+        ("2026-11-30T11:58:00Z", "2m"),
+        ("2026-11-30T09:30:00+00:00", "2h"),
+        ("2026-11-20T12:00:00Z", "10d"),
+        ("yesterday", "?"),
+    ],
+)
+def test_ages(since: str, shown: str) -> None:
+    """One unit, whole numbers, never negative."""
+    assert tables.ago(since, NOW) == shown
+
+
+def test_what_needs_attention_comes_first() -> None:
+    """A screen may end before the list does."""
+    pools = [_pool("b"), _pool("a"), _pool("m", "moving"), _pool("z", "unowned", None)]
+    assert [pool["name"] for pool in tables.order(pools)] == ["z", "m", "a", "b"]
+
+
+def test_pools_table_names_everything() -> None:
+    """Pool, owner, stand-by, phase, age, reason; a dash where there is none."""
+    lines = _text(tables.pools_table([_pool("a"), _pool("b", "unowned", None)], NOW)).splitlines()
+    assert lines[0].split() == ["POOL", "OWNER", "STAND-BY", "PHASE", "SINCE", "REASON"]
+    assert lines[1].split() == ["acme/a", "worker-0", "worker-1", "owned", "2m", "initial"]
+    assert lines[2].split() == ["acme/b", "-", "worker-1", "unowned", "2m", "initial"]
+
+
+@pytest.mark.parametrize(
+    ("load", "shown"),
+    [
+        ({"streams_per_second": 12.34, "streams_open": 3}, ["12.3", "3"]),
+        (7.0, ["7.0", "-"]),
+        (None, ["-", "-"]),
+    ],
+)
+def test_workers_table(load: object, shown: list[str]) -> None:
+    """State with its signal, load in whichever form the coordinator gives it."""
+    worker = {
+        "id": "worker-0",
+        "state": "dead",
+        "signal": "refused",
+        "owned": 2,
+        "standby": 1,
+        "load": load,
+        "loop_lag_ms": 0.6,
+        "epoch": 3,
+        "version": 9,
+    }
+    line = _text(tables.workers_table({"workers": [worker]})).splitlines()[1]
+    assert line.split() == ["worker-0", "dead", "(refused)", "2", "1", *shown, "1", "ms", "3.9"]
+
+
+def test_headline_counts_what_has_no_owner() -> None:
+    """Fleet, leader, epoch.version; pools without owner in words."""
+    shard_map = {
+        "fleet": "default",
+        "leader": {"id": "coordinator-1", "http": "127.0.0.1:1"},
+        "epoch": 4,
+        "version": 17,
+        "pools": [_pool("a"), _pool("b", "unowned", None)],
+    }
+    text = _text(tables.headline(shard_map))
+    assert "leader coordinator-1" in text
+    assert "map 4.17" in text
+    assert "2 pools, 1 WITHOUT OWNER" in text
+    assert "leader none" in _text(tables.headline({**shard_map, "leader": None}))
+    assert tables.unowned(shard_map) == ["acme/b"]

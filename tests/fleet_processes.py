@@ -126,7 +126,8 @@ class Fleet:
         same_ports_as: Child | None = None,
     ) -> Child:
         """Start `python -m module` with free ports, or with those of an earlier child."""
-        chosen = same_ports_as.ports if same_ports_as else {port: self.free.take() for port in ports}
+        fresh = {} if same_ports_as else {port: self.free.take() for port in ports}
+        chosen = same_ports_as.ports if same_ports_as else fresh
         command = [sys.executable, "-m", module, *before, "--id", name, "--host", "127.0.0.1"]
         command += ["--config", str(self.folder / "settings.yaml")]
         for port, number in chosen.items():

@@ -36,7 +36,7 @@ def _install(point: str, armed: Path) -> None:
             _stop_if(armed)
             await publish(self, *args)
 
-        RedisStore.publish = stopping_publish  # type: ignore[method-assign]
+        setattr(RedisStore, "publish", stopping_publish)  # noqa: B010
     elif point == "files":
         write = EdsRoutes._write_one
 
@@ -45,7 +45,7 @@ def _install(point: str, armed: Path) -> None:
             _stop_if(armed)
             return verdict
 
-        EdsRoutes._write_one = write_then_stop  # type: ignore[method-assign]
+        setattr(EdsRoutes, "_write_one", write_then_stop)  # noqa: B010
     elif point == "lock":
         rename = EdsFile._rename
 
@@ -53,7 +53,7 @@ def _install(point: str, armed: Path) -> None:
             _stop_if(armed)
             rename(self, temporary)
 
-        EdsFile._rename = stopping_rename  # type: ignore[method-assign]
+        setattr(EdsFile, "_rename", stopping_rename)  # noqa: B010
     else:
         raise SystemExit(f"unknown point {point!r}")
 

@@ -58,7 +58,9 @@ def test_a_worker_restarted_at_once_under_its_id_counts_as_dead_and_new(tmp_path
 
         def back_as_new() -> bool:
             worker = _workers(coordinator)["worker-1"]
-            return worker["state"] == "alive" and worker["incarnation"] != before["incarnation"]
+            return bool(
+                worker["state"] == "alive" and worker["incarnation"] != before["incarnation"]
+            )
 
         until("the newcomer is a member of its own", back_as_new)
         until("it is given groups again", lambda: fleet.owned(coordinator, BOTH))

@@ -33,8 +33,9 @@ Reply = Any
 """What RESP2 can say: bytes, int, None, or a list of those."""
 
 _DEADLINE_TIMEOUTS: Final = 2.0
-_WAIT_SHARE: Final = 0.8
-"""WAIT gives up before the socket does, so that too few acks are told from a dead server."""
+_WAIT_SHARE: Final = 0.5
+"""WAIT gives up before the socket does, so that too few acks are told from a dead server; a server
+looks at such time-outs only every 0.1 s."""
 
 
 class Link:

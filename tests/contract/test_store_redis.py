@@ -189,7 +189,7 @@ async def test_scripts_are_loaded_again(valkey_world: ValkeyWorld) -> None:
 
 async def test_too_few_replicas_make_an_acquire_unknown(valkey_world: ValkeyWorld) -> None:
     """With min_acks 1 and no replica nothing is confirmed, so nothing counts as acquired."""
-    settings = RedisSettings(valkey_world.server.url, request_timeout_seconds=0.2, min_acks=1)
+    settings = RedisSettings(valkey_world.server.url, request_timeout_seconds=0.6, min_acks=1)
     store = RedisStore(settings, "blue")
     with pytest.raises(StoreUnavailable, match="confirmed by 0"):
         await store.acquire(LEADER_A, floor=0, ttl_seconds=30.0, request="r1")

@@ -21,6 +21,8 @@ from fleet.model import (
     PoolId,
     Reason,
     ShardMap,
+    Share,
+    ShareEntry,
 )
 
 DONE = "done"
@@ -434,6 +436,38 @@ def _differs(previous: ShardMap | None, following: ShardMap) -> bool:
         or previous.addresses != following.addresses
         or previous.dead != following.dead
     )
+
+
+def shares_of(shard_map: ShardMap) -> dict[str, Share]:
+    """The share of every worker of the map, in one pass (fleet.model.share_of is one worker's)."""
+    entries: dict[str, list[ShareEntry]] = {worker: [] for worker in shard_map.incarnations}
+    for placement in shard_map.placements.values():
+        owner = placement.owners[0] if placement.owners else None
+        for worker, hold in _holds_of(placement).items():
+            if worker in entries:
+                entries[worker].append(ShareEntry(placement.group, hold, placement.pools, owner))
+    return {
+        worker: Share(
+            shard_map.fleet,
+            worker,
+            shard_map.incarnations[worker],
+            shard_map.version,
+            tuple(mine),
+        )
+        for worker, mine in entries.items()
+    }
+
+
+def _holds_of(placement: Placement) -> dict[str, Hold]:
+    """Who holds the group and how; the first of owner, gainer, former owner, stand-by counts."""
+    holds = dict.fromkeys(placement.owners, Hold.OWNER)
+    if placement.moving_to is not None:
+        holds.setdefault(placement.moving_to, Hold.OPENING)
+    for worker in placement.draining:
+        holds.setdefault(worker, Hold.DRAINING)
+    if placement.standby is not None:
+        holds.setdefault(placement.standby, Hold.STANDBY)
+    return holds
 
 
 def rebuild(

@@ -1,0 +1,218 @@
+"""A coordinator: election, leader, follower and the view that its HTTP side shows."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coordinator.election.candidate import Candidate
+from coordinator.election.leadership import Leadership
+from coordinator.election.redis import StoreElection
+from coordinator.follower import Follower
+from coordinator.groups import PoolGroups
+from coordinator.internal import MapFeed, start_internal
+from coordinator.knowledge import Knowledge
+from coordinator.leader.term import LeaderTerm, Surroundings
+from coordinator.metrics import Metrics
+from coordinator.routes.contract import Routes
+from coordinator.supervision import Supervision
+from coordinator.view import NotLeading
+from coordinator.web import start_web
+from fleet.clock import Clock
+from fleet.model import LeaderInfo, MemberStatus, ShardMap
+from fleet.settings.model import Settings
+from fleet.sources.contract import Source
+from fleet.store.contract import Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a coordinator stands on; it closes none of them."""
+
+    store: Store
+    routes: Routes
+    source: Source
+    clock: Clock
+    rng: random.Random
+
+
+class Coordinator:
+    """One replica; implements `coordinator.view.View`."""
+
+    def __init__(self, name: str, settings: Settings, token: str, parts: Parts) -> None:
+        self._id = name
+        self._settings = settings
+        self._token = token
+        self._parts = parts
+        self._knowledge = Knowledge()
+        self._metrics = Metrics()
+        self._supervision = Supervision()
+        self._term: LeaderTerm | None = None
+        self._candidate: Candidate | None = None
+        self._groups: PoolGroups | None = None
+        self._metrics.show(self, self._epoch)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set; then stop acting, give the lease up and close.
+
+        Raises:
+            FleetError: a listener's port is taken.
+        """
+        own = self._settings.coordinator
+        web = await start_web(
+            self,
+            host=own.host,
+            port=own.http_port,
+            token=self._token,
+            registry=self._metrics.registry,
+        )
+        try:
+            feed = MapFeed(self._knowledge, self.leading)
+            server, internal_port = await start_internal(
+                feed, token=self._token, host=own.host, port=own.internal_port
+            )
+            try:
+                await self._take_part(self._me(web.port, internal_port), stop)
+            finally:
+                await server.stop(None)
+        finally:
+            await web.close()
+
+    def _me(self, http_port: int, internal_port: int) -> LeaderInfo:
+        host = self._settings.coordinator.advertise_host or self._settings.coordinator.host
+        shown = f"[{host}]" if ":" in host else host
+        return LeaderInfo(self._id, f"{shown}:{http_port}", f"{shown}:{internal_port}")
+
+    async def _take_part(self, me: LeaderInfo, stop: asyncio.Event) -> None:
+        parts = self._parts
+        self._groups = PoolGroups(parts.source)
+        candidate = self._candidate = Candidate(
+            StoreElection(parts.store, me, self._settings.election, parts.clock),
+            parts.clock,
+            self._settings.election,
+            floor=self._floor,
+            lead=self._lead,
+            rng=parts.rng,
+            me=me.id,
+            on_rollback=lambda _: self._rolled_back(),
+        )
+        follower = Follower(
+            knowledge=self._knowledge,
+            store=parts.store,
+            leader=self.leader,
+            leading=self.leading,
+            token=self._token,
+            poll_seconds=self._settings.coordinator.map_poll_seconds,
+            clock=parts.clock,
+        )
+        try:
+            self._supervision.run(follower.run(), "follower")
+            self._supervision.run(candidate.run(), "candidate")
+            log.info("coordinator up", extra={"http": me.http, "internal": me.internal})
+            await stop.wait()
+        finally:
+            await self._supervision.close()
+
+    # -- leading --------------------------------------------------------------------------------
+
+    async def _floor(self) -> int:
+        """The highest epoch that we know of outside the store: routes, workers, our own memory.
+
+        Raises:
+            RouteError: routes cannot be read, so a leader could not tell its own from others'.
+        """
+        known = self._knowledge.shard_map
+        memory = 0 if known is None else known.version.epoch
+        members = max((s.member.seen.epoch for s in self._knowledge.members), default=0)
+        routes = await self._parts.routes.read()
+        return max([memory, members, *(route.version.epoch for route in routes.values())])
+
+    async def _lead(self, leadership: Leadership) -> None:
+        if self._candidate is None or self._groups is None:
+            raise RuntimeError("a term began before the candidate did")
+        surroundings = Surroundings(
+            self._settings,
+            self._token,
+            self._parts.store,
+            self._parts.routes,
+            self._groups,
+            self._knowledge,
+            self._metrics,
+            self._parts.clock,
+        )
+        term = LeaderTerm(leadership, surroundings, self._candidate.require_epoch_above)
+        self._term = term
+        try:
+            await term.run()
+        finally:
+            self._term = None
+
+    def _rolled_back(self) -> None:
+        if self._term is not None:
+            self._term.rolled_back()
+
+    def _epoch(self) -> int:
+        """The highest epoch known here."""
+        known = self._knowledge.shard_map
+        memory = 0 if known is None else known.version.epoch
+        leadership = None if self._candidate is None else self._candidate.leadership()
+        return max(
+            memory,
+            0 if leadership is None else leadership.term.epoch,
+            0 if self._candidate is None else self._candidate.standing().epoch,
+        )
+
+    # -- the view -------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """See `View.id`."""
+        return self._id
+
+    def shard_map(self) -> ShardMap | None:
+        """See `View.shard_map`."""
+        return self._knowledge.shard_map
+
+    def members(self) -> Sequence[MemberStatus]:
+        """See `View.members`."""
+        return self._knowledge.members
+
+    def leader(self) -> LeaderInfo | None:
+        """See `View.leader`."""
+        if self._candidate is None:
+            return None
+        leadership = self._candidate.leadership()
+        if leadership is not None and leadership.valid():
+            return leadership.term.leader
+        return self._candidate.standing().leader
+
+    def leading(self) -> bool:
+        """See `View.leading`."""
+        leadership = None if self._candidate is None else self._candidate.leadership()
+        return leadership is not None and leadership.valid()
+
+    def ready(self) -> str | None:
+        """See `View.ready`."""
+        if self._supervision.failed is not None:
+            return f"task {self._supervision.failed!r} has died"
+        if self._candidate is None or self._groups is None:
+            return "starting"
+        if not self._groups.synced():
+            return "pools are not listed yet"
+        if not self._candidate.standing().epoch and self._knowledge.shard_map is None:
+            return "the store was not reached yet"
+        return None
+
+    def alive(self) -> bool:
+        """See `View.alive`."""
+        return self._supervision.failed is None
+
+    async def set_drain(self, worker: str, on: bool) -> None:
+        """See `View.set_drain`."""
+        term = self._term
+        if term is None or not self.leading():
+            raise NotLeading(self.leader())
+        await term.set_drain(worker, on)

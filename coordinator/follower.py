@@ -1,0 +1,117 @@
+"""A coordinator that does not lead keeps the newest map: the leader pushes it, the store has it.
+
+Either way alone is enough. While this coordinator leads, it learns from itself.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from coordinator.knowledge import Knowledge
+from fleet.clock import Clock
+from fleet.control.codec import MAX_MESSAGE_BYTES, decode_map_update
+from fleet.control.messages import WATCH_MAP_METHOD
+from fleet.errors import FleetError
+from fleet.model import LeaderInfo
+from fleet.model.identity import NONE
+from fleet.store.contract import Store
+from fleet.telemetry import RateLimited
+
+log = logging.getLogger(__name__)
+
+SILENT_SECONDS = 3.0
+"""The leader pushes every second: a stream that is silent for longer is dialled anew."""
+
+LOOK_SECONDS = 0.1
+"""How often a follower without a stream looks whether there is a leader."""
+
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+]
+
+
+class Follower:
+    """Keeps `knowledge` fresh while somebody else leads."""
+
+    def __init__(
+        self,
+        *,
+        knowledge: Knowledge,
+        store: Store,
+        leader: Callable[[], LeaderInfo | None],
+        leading: Callable[[], bool],
+        token: str,
+        poll_seconds: float,
+        clock: Clock,
+    ) -> None:
+        """Args:
+        leader: who leads now, as the lease says.
+        leading: whether this process does.
+        """
+        self._knowledge = knowledge
+        self._store = store
+        self._leader = leader
+        self._leading = leading
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._poll_seconds = poll_seconds
+        self._clock = clock
+        self._loud = RateLimited(log, clock)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._poll(), name="map poll")
+            tasks.create_task(self._subscribe(), name="map subscription")
+
+    async def _poll(self) -> None:
+        while True:
+            if not self._leading():
+                await self._look()
+            await self._clock.sleep(self._poll_seconds)
+
+    async def _look(self) -> None:
+        known = self._knowledge.shard_map
+        try:
+            found = await self._store.shard_map(NONE if known is None else known.version)
+        except FleetError as error:
+            self._loud.warning("map not read from the store", error=error)
+            return
+        if found is not None and not self._leading():
+            self._knowledge.learn_map(found)
+
+    async def _subscribe(self) -> None:
+        while True:
+            leader = None if self._leading() else self._leader()
+            if leader is not None:
+                await self._follow(leader)
+            await self._clock.sleep(LOOK_SECONDS)
+
+    async def _follow(self, leader: LeaderInfo) -> None:
+        """Read from one leader until its stream ends or another one leads."""
+        channel: Any = grpc.aio.insecure_channel(leader.internal, options=CHANNEL_OPTIONS)
+        call = channel.unary_stream(WATCH_MAP_METHOD)(b"", metadata=self._metadata)
+        try:
+            while not self._leading() and self._leader() == leader:
+                async with asyncio.timeout(SILENT_SECONDS):
+                    data = await call.read()
+                if not isinstance(data, bytes):
+                    return
+                update = decode_map_update(data)
+                if update.shard_map is not None:
+                    self._knowledge.learn_map(update.shard_map)
+                if not self._leading():
+                    self._knowledge.learn_members(update.members)
+        except (grpc.aio.AioRpcError, TimeoutError, FleetError) as error:
+            why = error.code().name if isinstance(error, grpc.aio.AioRpcError) else str(error)
+            self._loud.log(
+                logging.INFO, "leader's map stream ended", key=leader.id, extra={"why": why}
+            )
+        finally:
+            call.cancel()
+            await channel.close(None)

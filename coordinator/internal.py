@@ -1,0 +1,121 @@
+"""The coordinator's internal port: the leader pushes the map and the workers' statuses.
+
+Each subscriber has a task of its own that sends the newest state and skips what it missed: a slow
+follower costs one message, never a queue.
+"""
+
+import asyncio
+import hmac
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from coordinator.knowledge import Knowledge
+from fleet.control.codec import MAX_MESSAGE_BYTES, encode
+from fleet.control.messages import WATCH_MAP_METHOD, MapUpdate
+from fleet.errors import SettingsError
+from fleet.model import ShardMap
+
+log = logging.getLogger(__name__)
+
+GAP_SECONDS = 0.1
+"""Between two pushes to one follower."""
+
+SIGN_OF_LIFE_SECONDS = 1.0
+"""A follower hears something at least this often."""
+
+MAX_FOLLOWERS = 64
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class MapFeed:
+    """The WatchMap method. Only a leader serves it."""
+
+    def __init__(self, knowledge: Knowledge, leading: Callable[[], bool]) -> None:
+        self._knowledge = knowledge
+        self._leading = leading
+        self._followers = 0
+
+    async def watch(self, _: bytes, context: Context) -> AsyncIterator[bytes]:
+        """Push now, after each change, and every second."""
+        if self._followers >= MAX_FOLLOWERS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many followers")
+        self._followers += 1
+        try:
+            sent: ShardMap | None = None
+            while self._leading():
+                revision = self._knowledge.revision
+                shard_map = self._knowledge.shard_map
+                news = None if shard_map is sent else shard_map
+                yield encode(MapUpdate(news, self._knowledge.members))
+                sent = shard_map
+                await asyncio.sleep(GAP_SECONDS)
+                await self._change(revision)
+        finally:
+            self._followers -= 1
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "this coordinator does not lead")
+
+    async def _change(self, revision: int) -> None:
+        try:
+            async with asyncio.timeout(SIGN_OF_LIFE_SECONDS):
+                await self._knowledge.after(revision)
+        except TimeoutError:
+            pass  # a sign of life is due
+
+
+class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
+    """Compares the token before anything is read from a call."""
+
+    def __init__(self, feed: MapFeed, token: str) -> None:
+        self._feed = feed
+        self._expected = f"Bearer {token}".encode()
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        if handler_call_details.method != WATCH_MAP_METHOD:
+            return None
+        metadata = dict(handler_call_details.invocation_metadata or ())
+        given = str(metadata.get("authorization", "")).encode(errors="surrogateescape")
+        if hmac.compare_digest(given, self._expected):
+            return grpc.unary_stream_rpc_method_handler(self._feed.watch)
+        log.warning("call refused on the internal port: wrong token")
+        return grpc.unary_stream_rpc_method_handler(_refuse)
+
+
+async def _refuse(_: bytes, context: Context) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing bearer token")
+
+
+async def start_internal(
+    feed: MapFeed, *, token: str, host: str, port: int
+) -> tuple[grpc.aio.Server, int]:
+    """Serve the internal port; returns the server and the port that was bound.
+
+    Raises:
+        SettingsError: the port is taken.
+    """
+    server = grpc.aio.server(
+        options=(
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.max_metadata_size", 16 * 1024),
+            ("grpc.http2.min_ping_interval_without_data_ms", 500),
+        ),
+        maximum_concurrent_rpcs=2 * MAX_FOLLOWERS,
+    )
+    server.add_generic_rpc_handlers((_Handlers(feed, token),))
+    shown = f"[{host}]" if ":" in host else host
+    problem = f"coordinator.internal_port: cannot listen on {host}:{port}; another process may"
+    try:
+        bound = server.add_insecure_port(f"{shown}:{port}")
+    except RuntimeError:
+        raise SettingsError([f"{problem} have it"]) from None
+    if bound == 0:
+        raise SettingsError([f"{problem} have it"])
+    await server.start()
+    return server, bound

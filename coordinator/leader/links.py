@@ -1,0 +1,365 @@
+"""The leader's control streams: one task per worker, none of which waits for another.
+
+A link dials, says hello, sends the worker's whole share whenever it changed (the latest wins) and
+hands reports on. When its stream breaks or cannot be opened it looks at once whether the worker's
+ports refuse connections, and dials again.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from coordinator.leader.doubt import LeaseInDoubt
+from coordinator.leader.probe import connect_both
+from coordinator.membership import Answer, Connect
+from fleet.clock import Clock
+from fleet.control import codec
+from fleet.control.messages import (
+    CONTROL_METHOD,
+    SEEN_EPOCH_KEY,
+    Assign,
+    Down,
+    LeaderHello,
+    Report,
+    SetDrain,
+    Verdict,
+    WorkerHello,
+)
+from fleet.errors import FormatError
+from fleet.model import Member, Share
+from fleet.settings.model import MembershipSettings
+from fleet.telemetry import RateLimited
+
+log = logging.getLogger(__name__)
+
+OPEN_SECONDS = 1.0
+"""From dialling until the worker's hello."""
+
+RETRY_FIRST_SECONDS = 0.05
+RETRY_MOST_SECONDS = 0.5
+"""Between two dials; doubled each time."""
+
+LAST_WORD_SECONDS = 1.0
+"""How long a worker may take to read its verdict, and to how soon it is told again."""
+
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.max_receive_message_length", codec.MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", codec.MAX_MESSAGE_BYTES),
+]
+
+Call = grpc.aio.StreamStreamCall[bytes, bytes]
+
+
+def _open(channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> Call:
+    """Open the control stream for messages that are bytes already."""
+    untyped: Any = channel
+    call: Call = untyped.stream_stream(CONTROL_METHOD)(metadata=metadata)
+    return call
+
+
+class LinkEvents(Protocol):
+    """What a link tells the leader; called on the event loop, must not block."""
+
+    def hello(self, member: Member) -> Answer:
+        """A worker introduced itself; the answer decides whether the stream goes on."""
+        ...
+
+    def reported(self, member: Member, report: Report) -> None:
+        """A report of a joined worker."""
+        ...
+
+    def down(self, member: Member) -> None:
+        """The stream of a joined worker broke."""
+        ...
+
+    def connects(self, member: Member, ext_proc: Connect, health: Connect) -> None:
+        """One look at both ports of a worker whose stream is down."""
+        ...
+
+    def epoch_seen(self, epoch: int) -> None:
+        """A worker refused us: it has seen this epoch."""
+        ...
+
+
+class Link:
+    """One worker at one address."""
+
+    def __init__(
+        self,
+        contact: Member,
+        *,
+        hello: Callable[[], LeaderHello],
+        metadata: tuple[tuple[str, str], ...],
+        settings: MembershipSettings,
+        events: LinkEvents,
+        clock: Clock,
+    ) -> None:
+        self.contact = contact
+        self._hello = hello
+        self._metadata = metadata
+        self._settings = settings
+        self._events = events
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._share: Share | None = None
+        self._share_sent: Share | None = None
+        self._drain: tuple[bool, asyncio.Future[None]] | None = None
+        self._joined: Member | None = None
+        self._loud = RateLimited(log, clock)
+
+    @property
+    def up(self) -> bool:
+        """Whether the stream is open and the worker joined."""
+        return self._joined is not None
+
+    def assign(self, share: Share) -> None:
+        """Send this share as soon as the stream allows; a later one replaces it."""
+        self._share = share
+        self._wake.set()
+
+    async def set_drain(self, on: bool) -> None:
+        """Hand the mark over; returns once it is written to the stream."""
+        if self._drain is not None:
+            self._drain[1].cancel()
+        handed = asyncio.get_running_loop().create_future()
+        self._drain = (on, handed)
+        self._wake.set()
+        await handed
+
+    async def run(self) -> None:
+        """Keep the stream up until cancelled."""
+        pause = RETRY_FIRST_SECONDS
+        while True:
+            if await self._session():
+                pause = RETRY_FIRST_SECONDS
+            await self._look_at_ports()
+            await self._clock.sleep(pause)
+            pause = min(2 * pause, RETRY_MOST_SECONDS)
+
+    # -- one stream -----------------------------------------------------------------------------
+
+    async def _session(self) -> bool:
+        """Dial and stay until the stream ends. Returns whether the worker joined."""
+        channel = grpc.aio.insecure_channel(
+            self.contact.addresses.internal, options=CHANNEL_OPTIONS
+        )
+        call = _open(channel, self._metadata)
+        joined = False
+        try:
+            member = await self._introduce(call)
+            if member is not None:
+                joined = True
+                await self._talk(call, member)
+            await self._ended(call)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
+            await self._failed(call, error)
+        except FormatError as error:
+            self._loud.warning("unreadable worker", key=self.contact.id, error=error)
+        except LeaseInDoubt:
+            pass  # no hello without a lease
+        finally:
+            if self._joined is not None:
+                self._events.down(self._joined)
+                self._joined = None
+            call.cancel()
+            await channel.close(None)
+        return joined
+
+    async def _introduce(self, call: Call) -> Member | None:
+        async with asyncio.timeout(OPEN_SECONDS):
+            await self._write(call, self._hello())
+            data = await call.read()
+        if not isinstance(data, bytes):
+            return None
+        message = codec.decode_up(data)
+        if not isinstance(message, WorkerHello):
+            raise FormatError(f"{self.contact.id} said {type(message).__name__} before hello")
+        member = message.member
+        answer = self._events.hello(member)
+        if answer is not Answer.JOINED:
+            await self._last_word(call, member, answer)
+            return None
+        self._joined = member
+        self._share_sent = None
+        return member
+
+    async def _last_word(self, call: Call, member: Member, answer: Answer) -> None:
+        duplicate = answer is Answer.DUPLICATE
+        reason = (
+            f"the id {member.id} belongs to another running worker"
+            if duplicate
+            else "this incarnation was declared dead"
+        )
+        log.warning(
+            "worker refused",
+            extra={"worker": member.id, "incarnation": member.incarnation, "why": answer.value},
+        )
+        async with asyncio.timeout(LAST_WORD_SECONDS):
+            await self._write(call, Verdict(member.incarnation, answer.value, reason))
+            await call.done_writing()
+            while isinstance(await call.read(), bytes):
+                pass
+
+    async def _talk(self, call: Call, member: Member) -> None:
+        """Read and write until either ends."""
+        tasks = [
+            asyncio.create_task(self._send(call), name=f"send {member.id}"),
+            asyncio.create_task(self._receive(call, member), name=f"receive {member.id}"),
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()
+
+    async def _send(self, call: Call) -> None:
+        while True:
+            self._wake.clear()
+            share = self._share
+            if share is not None and share is not self._share_sent and self._meant(share):
+                await self._write(call, Assign(share))
+                self._share_sent = share
+            if self._drain is not None:
+                on, handed = self._drain
+                self._drain = None
+                await self._write(call, SetDrain(on))
+                if not handed.done():
+                    handed.set_result(None)
+            await self._wake.wait()
+
+    def _meant(self, share: Share) -> bool:
+        return self._joined is not None and share.incarnation == self._joined.incarnation
+
+    async def _receive(self, call: Call, member: Member) -> None:
+        while True:
+            # A stream that carries nothing for this long is dialled anew.
+            async with asyncio.timeout(2 * self._settings.ttl_seconds):
+                data = await call.read()
+            if not isinstance(data, bytes):
+                return
+            message = codec.decode_up(data)
+            if isinstance(message, Report):
+                self._events.reported(member, message)
+
+    async def _write(self, call: Call, message: Down) -> None:
+        await call.write(codec.encode(message))
+
+    # -- after it -------------------------------------------------------------------------------
+
+    async def _ended(self, call: Call) -> None:
+        """The worker ended the stream by itself; its reason may be that it saw a higher epoch."""
+        async with asyncio.timeout(LAST_WORD_SECONDS):
+            code = await call.code()
+            trailing = await call.trailing_metadata()
+        self._learn(code, trailing, await call.details())
+
+    async def _failed(self, call: Call, error: Exception) -> None:
+        if isinstance(error, grpc.aio.AioRpcError):
+            self._learn(error.code(), error.trailing_metadata(), error.details())
+        elif call.done():
+            with contextlib.suppress(TimeoutError):
+                await self._ended(call)
+
+    def _learn(
+        self,
+        code: grpc.StatusCode,
+        trailing: Any,
+        details: str | None,
+    ) -> None:
+        for key, value in trailing or ():
+            text = value.decode() if isinstance(value, bytes) else value
+            if key == SEEN_EPOCH_KEY and text.isascii() and text.isdigit():
+                self._events.epoch_seen(int(text))
+        if code not in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED):
+            self._loud.log(
+                logging.INFO,
+                "control stream down",
+                key=self.contact.id,
+                extra={"worker": self.contact.id, "code": code.name, "details": details or ""},
+            )
+
+    async def _look_at_ports(self) -> None:
+        """Two looks, `refusal_gap_seconds` apart; the second only if both ports refused."""
+        addresses = self.contact.addresses
+        for last in (False, True):
+            ext_proc, health = await connect_both(addresses)
+            self._events.connects(self.contact, ext_proc, health)
+            if last or ext_proc is not Connect.REFUSED or health is not Connect.REFUSED:
+                return
+            await self._clock.sleep(self._settings.refusal_gap_seconds)
+
+
+class Links:
+    """All links of one term. Tasks live in the task group that is handed in."""
+
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        *,
+        hello: Callable[[], LeaderHello],
+        token: str,
+        settings: MembershipSettings,
+        events: LinkEvents,
+        clock: Clock,
+    ) -> None:
+        self._group = group
+        self._hello = hello
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._settings = settings
+        self._events = events
+        self._clock = clock
+        self._links: dict[tuple[str, str], tuple[Link, asyncio.Task[None]]] = {}
+        self._shares: Mapping[str, Share] = {}
+
+    def keep(self, contacts: Iterable[Member]) -> None:
+        """Have a link to each of these and to nobody else."""
+        wanted = {(member.id, member.addresses.internal): member for member in contacts}
+        for key in self._links.keys() - wanted.keys():
+            _, task = self._links.pop(key)
+            task.cancel()
+        for key, member in wanted.items():
+            known = self._links.get(key)
+            if known is not None:
+                known[0].contact = member
+                continue
+            link = Link(
+                member,
+                hello=self._hello,
+                metadata=self._metadata,
+                settings=self._settings,
+                events=self._events,
+                clock=self._clock,
+            )
+            share = self._shares.get(member.id)
+            if share is not None:
+                link.assign(share)
+            task = self._group.create_task(link.run(), name=f"link {member.id}")
+            self._links[key] = (link, task)
+
+    def assign(self, shares: Mapping[str, Share], changed: Iterable[str]) -> None:
+        """The shares of the newest map; only `changed` ones are sent over open streams."""
+        self._shares = shares
+        wanted = set(changed)
+        for (worker, _), (link, _) in self._links.items():
+            share = shares.get(worker)
+            if worker in wanted and share is not None:
+                link.assign(share)
+
+    def link_of(self, worker: str) -> Link | None:
+        """The open link of a worker, if there is one."""
+        for (name, _), (link, _) in self._links.items():
+            if name == worker and link.up:
+                return link
+        return None

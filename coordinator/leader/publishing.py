@@ -1,0 +1,109 @@
+"""One map becomes public: store, then routes, then workers, with nothing waited for in between.
+
+In that order a leader that lost its lease is stopped by the store before it touches anything else,
+and gateways follow a fail-over before the workers' acknowledgements are in. A planned move needs no
+other order: its gainer opens the pools by an earlier map, which leaves routes as they are.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from coordinator.election.contract import Term
+from coordinator.leader.links import Links
+from coordinator.leader.routekeeping import RouteKeeper
+from coordinator.planning import Change, shares_of
+from fleet.clock import Clock
+from fleet.model import EpochVersion, Reason, RingSpec, ShardMap, Share
+from fleet.store.contract import Guard, Move, Publication, Store
+
+log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """What this term has made public, and how it makes the next map so."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        routes: RouteKeeper,
+        links: Links,
+        term: Callable[[], Term],
+        count_move: Callable[[Reason, str], None],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._routes = routes
+        self._links = links
+        self._term = term
+        self._count_move = count_move
+        self._clock = clock
+        self._shares: Mapping[str, Share] = {}
+
+    async def publish(
+        self, shard_map: ShardMap, ring: RingSpec, changes: Sequence[Change], *, whole: bool
+    ) -> None:
+        """Make `shard_map` public.
+
+        Args:
+            whole: write every share, also those that did not change (the store may have lost them).
+
+        Raises:
+            StoreRefused: somebody else leads.
+            StoreUnavailable: unknown; nothing was told to anybody but, perhaps, the store.
+        """
+        term = self._term()
+        shares = shares_of(shard_map)
+        changed = {
+            worker
+            for worker, share in shares.items()
+            if whole or not _same(self._shares.get(worker), share)
+        }
+        publication = Publication(
+            shard_map,
+            ring,
+            {worker: shares[worker] for worker in changed},
+            removed_shares=[worker for worker in self._shares if worker not in shares],
+            moves=[self._move(change, shard_map.version) for change in changes],
+        )
+        await self._store.publish(Guard(term.leader.id, term.epoch), publication)
+        await self._routes.follow(shard_map)
+        self._shares = {
+            worker: share if worker in changed else self._shares[worker]
+            for worker, share in shares.items()
+        }
+        self._links.assign(self._shares, changed)
+        self._tell(shard_map, changes)
+
+    def _move(self, change: Change, version: EpochVersion) -> Move:
+        return Move(
+            group=str(change.group),
+            source=change.source,
+            target=change.target,
+            reason=change.reason.value,
+            version=version,
+            started=change.started,
+            finished=self._clock.wall(),
+            outcome=change.outcome,
+        )
+
+    def _tell(self, shard_map: ShardMap, changes: Sequence[Change]) -> None:
+        summary: Counter[str] = Counter()
+        for change in changes:
+            self._count_move(change.reason, change.outcome)
+            summary[f"{change.reason.value}_{change.outcome}"] += 1
+        log.log(
+            logging.INFO if changes else logging.DEBUG,
+            "map published",
+            extra={"version": str(shard_map.version), "groups": len(shard_map.placements)}
+            | dict(summary),
+        )
+
+
+def _same(known: Share | None, share: Share) -> bool:
+    return (
+        known is not None
+        and known.incarnation == share.incarnation
+        and known.entries == share.entries
+    )

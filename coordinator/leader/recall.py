@@ -1,0 +1,56 @@
+"""What a new leader starts from: its own memory, the store's map, what workers say they hold."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from coordinator.groups import Groups
+from coordinator.planning import rebuild
+from fleet.model import Addresses, LeaderInfo, Member, MemberStatus, ShardMap
+
+
+def newest(*maps: ShardMap | None) -> ShardMap | None:
+    """The map with the highest epoch.version."""
+    known = [shard_map for shard_map in maps if shard_map is not None]
+    return max(known, key=lambda shard_map: shard_map.version, default=None)
+
+
+def known_members(shard_map: ShardMap, statuses: Sequence[MemberStatus]) -> list[Member]:
+    """The workers of the map: as followers knew them, else by the one address a map has."""
+    by_life = {(status.member.id, status.member.incarnation): status.member for status in statuses}
+    return [
+        by_life.get((worker, incarnation))
+        or Member(worker, incarnation, Addresses(shard_map.addresses.get(worker, ""), "", "", ""))
+        for worker, incarnation in shard_map.incarnations.items()
+    ]
+
+
+def completed(
+    previous: ShardMap | None,
+    *,
+    fleet: str,
+    leader: LeaderInfo,
+    members: Iterable[Member],
+    groups: Groups,
+    wall: float,
+) -> ShardMap | None:
+    """`previous`, corrected by workers that have seen more than it.
+
+    After a roll-back of the store, or with an emptied one and no memory, what workers hold is the
+    truth. A group whose owner is the same either way keeps all that the map says of it.
+    """
+    ahead = [member for member in members if previous is None or member.seen > previous.version]
+    rebuilt = rebuild(fleet=fleet, leader=leader, members=ahead, groups=groups, wall=wall)
+    if previous is None or rebuilt is None:
+        return rebuilt or previous
+    corrected = {
+        group: placement
+        for group, placement in rebuilt.placements.items()
+        if group not in previous.placements or previous.placements[group].owners != placement.owners
+    }
+    return replace(
+        previous,
+        version=max(previous.version, rebuilt.version),
+        placements={**previous.placements, **corrected},
+        incarnations={**previous.incarnations, **rebuilt.incarnations},
+        addresses={**previous.addresses, **rebuilt.addresses},
+    )

@@ -1,0 +1,141 @@
+"""What links and the store tell the leader, gathered for its next look.
+
+The one place where control messages become facts of the pure rooms: membership and planning.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from coordinator.membership import Answer, Connect, Membership
+from coordinator.planning import Held, Told
+from fleet.clock import Clock
+from fleet.control.messages import Report
+from fleet.model import EpochVersion, GroupKey, Hold, Member
+from fleet.store.contract import MAX_EPOCH, MemberBeat
+
+log = logging.getLogger(__name__)
+
+
+class Signals:
+    """Implements `coordinator.leader.links.LinkEvents`.
+
+    Attributes:
+        told: latest report by worker id, of its living incarnation.
+        loads: streams per second of each group, as its owner last reported.
+        seen_version: highest version that anybody saw in this epoch.
+    """
+
+    def __init__(
+        self,
+        membership: Membership,
+        *,
+        epoch: Callable[[], int],
+        higher_epoch: Callable[[int], None],
+        clock: Clock,
+    ) -> None:
+        self.membership = membership
+        self.told: dict[str, Told] = {}
+        self.loads: dict[GroupKey, float] = {}
+        self.seen_version = 0
+        self.store_reads = 0
+        self._epoch = epoch
+        self._higher_epoch = higher_epoch
+        self._clock = clock
+        self._wake = asyncio.Event()
+
+    # -- waiting --------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have the leader look now."""
+        self._wake.set()
+
+    async def woken(self, seconds: float) -> None:
+        """Return after the next `wake`, or after `seconds`."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    # -- from links -----------------------------------------------------------------------------
+
+    def hello(self, member: Member) -> Answer:
+        """See `LinkEvents.hello`."""
+        answer = self.membership.hello(member, self._clock.monotonic())
+        if answer is Answer.JOINED:
+            self.told.pop(member.id, None)
+            log.info(
+                "worker joined", extra={"worker": member.id, "incarnation": member.incarnation}
+            )
+        self.saw(member.seen)
+        self.wake()
+        return answer
+
+    def reported(self, member: Member, report: Report) -> None:
+        """See `LinkEvents.reported`; wakes the leader only for what may change the map."""
+        current = self.membership.current(member.id)
+        if current is None or current.incarnation != member.incarnation:
+            return
+        self.membership.reported(
+            member,
+            draining=report.draining,
+            seen=report.seen,
+            load=report.load,
+            now=self._clock.monotonic(),
+        )
+        told = Told(
+            report.version,
+            {held.group: Held(held.hold, held.synced, held.quiet) for held in report.holds},
+        )
+        for held in report.holds:
+            if held.hold is Hold.OWNER:
+                self.loads[held.group] = held.streams_per_second
+        changed = self.told.get(member.id) != told or current.draining != report.draining
+        self.told[member.id] = told
+        self.saw(report.seen)
+        if changed:
+            self.wake()
+
+    def down(self, member: Member) -> None:
+        """See `LinkEvents.down`."""
+        self.membership.control_down(member)
+        self.wake()
+
+    def connects(self, member: Member, ext_proc: Connect, health: Connect) -> None:
+        """See `LinkEvents.connects`."""
+        self.membership.connects(member, ext_proc, health, self._clock.monotonic())
+        if ext_proc is Connect.REFUSED:
+            self.wake()
+
+    def epoch_seen(self, epoch: int) -> None:
+        """See `LinkEvents.epoch_seen`."""
+        self.saw(EpochVersion(epoch, 0))
+
+    # -- from the store -------------------------------------------------------------------------
+
+    def beats(self, beats: Sequence[MemberBeat]) -> None:
+        """One whole read of the store's members."""
+        self.store_reads += 1
+        self.membership.store_seen(
+            [(beat.member, beat.age_seconds) for beat in beats], self._clock.monotonic()
+        )
+        for beat in beats:
+            self.saw(beat.member.seen)
+
+    # -- both -----------------------------------------------------------------------------------
+
+    def saw(self, seen: EpochVersion) -> None:
+        """Somebody has seen this epoch.version; one above ours must be passed."""
+        epoch = self._epoch()
+        if seen.epoch > MAX_EPOCH:
+            log.error("impossible epoch reported, ignored", extra={"epoch": seen.epoch})
+        elif seen.epoch > epoch:
+            self._higher_epoch(seen.epoch)
+        elif seen.epoch == epoch:
+            self.seen_version = max(self.seen_version, seen.version)
+
+    def forget(self, worker: str) -> None:
+        """Drop the reports of a dead worker."""
+        self.told.pop(worker, None)

@@ -1,0 +1,103 @@
+"""Where placement wants each group; computed when its input changed, at most every few seconds
+for loads alone."""
+
+from collections.abc import Mapping
+
+from coordinator.groups import Groups
+from coordinator.planning import Peer, Target, holder, survivors
+from fleet.model import GroupKey, Member, Reason, RingSpec, ShardMap
+from fleet.placement import Candidate, Current, Decision, place
+from fleet.ring import Ring
+from fleet.settings.model import PlacementSettings
+
+LOADS_SECONDS = 5.0
+"""Loads are smoothed over about 10 s: looking more often finds nothing new."""
+
+_NOWHERE = Target(None, None, Reason.INITIAL)
+
+
+class Targets:
+    """The last placement of one term and what it followed from."""
+
+    def __init__(self, settings: PlacementSettings) -> None:
+        self._settings = settings
+        self._decisions: Mapping[GroupKey, Decision] = {}
+        self._cap: float | None = None
+        self._ring: Ring | None = None
+        self._key: tuple[object, ...] = ()
+        self._groups: Groups | None = None
+        self._placed = 0.0
+
+    @property
+    def ring(self) -> RingSpec:
+        """The ring of the last placement."""
+        if self._ring is None:
+            return RingSpec("xxh3", self._settings.vnodes, {})
+        return self._ring.spec
+
+    def update(
+        self,
+        *,
+        previous: ShardMap | None,
+        groups: Groups,
+        peers: Mapping[str, Peer],
+        members: Mapping[str, Member],
+        loads: Mapping[GroupKey, float],
+        now: float,
+    ) -> None:
+        """Place again if need be.
+
+        Args:
+            loads: streams per second by group, as owners report them.
+            now: monotonic seconds.
+        """
+        alive = survivors(previous, peers)
+        candidates = tuple(
+            Candidate(
+                peer.id,
+                members[peer.id].weight,
+                members[peer.id].zone,
+                members[peer.id].node,
+                peer.accepts,
+            )
+            for _, peer in sorted(peers.items())
+        )
+        incarnations = tuple(sorted((peer.id, peer.incarnation) for peer in peers.values()))
+        key = (candidates, incarnations, alive)
+        fresh = now - self._placed < LOADS_SECONDS
+        if fresh and key == self._key and groups is self._groups:
+            return
+        plan = place(
+            candidates,
+            # Two digits: noise in a rate is no reason to move anything.
+            {group: 1.0 + float(f"{loads.get(group, 0.0):.2g}") for group in groups},
+            _currents(previous, groups, alive),
+            cap=self._cap,
+            settings=self._settings,
+            ring=self._ring,
+        )
+        if self._ring is None or plan.ring != self._ring.spec:
+            self._ring = Ring.build(plan.ring)
+        self._decisions, self._cap = plan.decisions, plan.cap
+        self._key, self._groups, self._placed = key, groups, now
+
+    def of(self, group: GroupKey) -> Target:
+        """Where `group` shall be."""
+        decision = self._decisions.get(group)
+        if decision is None:
+            return _NOWHERE
+        return Target(decision.owner, decision.standby, decision.reason)
+
+
+def _currents(
+    previous: ShardMap | None, groups: Groups, alive: frozenset[str]
+) -> dict[GroupKey, Current]:
+    if previous is None:
+        return {}
+    currents = {}
+    for group, placement in previous.placements.items():
+        if group in groups:
+            owner = holder(placement, alive)
+            standby = placement.standby if placement.standby in alive else None
+            currents[group] = Current(owner, None if standby == owner else standby)
+    return currents

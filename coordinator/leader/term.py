@@ -1,0 +1,406 @@
+"""The leader's loop: snapshot, membership, placement, planning, publication.
+
+It looks at the world on every event and at least every tick. Nothing is published before the term
+has settled: until every known worker was reached or is dead, or one member TTL has passed. Every
+act looks at the lease first; whatever the store says but "done" is either "unknown" (nothing else
+happens, the next look tries again) or "refused" (somebody else leads: the term is over).
+
+The lease may be in doubt for a moment (the store restarted empty and it is being acquired again,
+with a higher epoch): nothing is done then, and all that is public is published again afterwards.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from coordinator.election.contract import Term
+from coordinator.election.leadership import Leadership
+from coordinator.groups import PoolGroups
+from coordinator.knowledge import Knowledge
+from coordinator.leader import recall
+from coordinator.leader.doubt import LeadershipLost, LeaseInDoubt
+from coordinator.leader.links import Links
+from coordinator.leader.probe import answers
+from coordinator.leader.publishing import Publisher
+from coordinator.leader.routekeeping import RouteKeeper
+from coordinator.leader.signals import Signals
+from coordinator.leader.targets import Targets
+from coordinator.membership import Death, Judged, Judgement, Membership
+from coordinator.metrics import Metrics
+from coordinator.planning import Next, Peer, Pending, Situation, plan
+from coordinator.routes.contract import Routes
+from coordinator.statuses import Holdings, statuses
+from coordinator.view import DrainConflict, UnknownWorker
+from fleet.clock import Clock
+from fleet.control.messages import LeaderHello
+from fleet.errors import FormatError, StoreRefused, StoreUnavailable
+from fleet.model import (
+    EpochVersion,
+    GroupKey,
+    Member,
+    MemberState,
+    ShardMap,
+)
+from fleet.model.identity import NONE
+from fleet.settings.model import Settings
+from fleet.store.contract import Guard, Store
+from fleet.telemetry import RateLimited
+
+log = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 2.0
+"""How long handing over a drain mark may take."""
+
+FIRST_BEATS = 1.2
+"""A fleet without a past settles for at least this many heartbeats, so that all have beaten."""
+
+CHECKS_IN_FLIGHT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a term works with; all of it outlives the term."""
+
+    settings: Settings
+    token: str
+    store: Store
+    routes: Routes
+    groups: PoolGroups
+    knowledge: Knowledge
+    metrics: Metrics
+    clock: Clock
+
+
+class LeaderTerm:
+    """One term: `run` leads until it is cancelled, or until the store says that another leads."""
+
+    def __init__(
+        self,
+        leadership: Leadership,
+        surroundings: Surroundings,
+        require_epoch_above: Callable[[int], None],
+    ) -> None:
+        self._leadership = leadership
+        self._around = surroundings
+        self._clock = surroundings.clock
+        self._store = surroundings.store
+        settings = surroundings.settings
+        self._settings = settings
+        self._started = self._clock.monotonic()
+        self._membership = Membership(
+            settings.membership, now=self._started, wall=self._clock.wall()
+        )
+        self._signals = Signals(
+            self._membership,
+            epoch=lambda: leadership.term.epoch,
+            higher_epoch=require_epoch_above,
+            clock=self._clock,
+        )
+        self._keeper = RouteKeeper(
+            surroundings.routes,
+            term=self._term,
+            saw=self._signals.saw,
+            count_stale=surroundings.metrics.stale_route_write,
+            clock=self._clock,
+        )
+        self._targets = Targets(settings.placement)
+        self._holdings = Holdings()
+        self._loud = RateLimited(log, self._clock)
+        self._links: Links
+        self._publisher: Publisher
+        self._previous: ShardMap | None = None
+        self._version = 0
+        self._pending: dict[GroupKey, Pending] = {}
+        self._settled = False
+        self._whole = True
+        self._to_forget: list[Member] = []
+
+    # -- the term -------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Lead until cancelled.
+
+        Raises:
+            LeadershipLost: somebody else does.
+        """
+        try:
+            await self._lead()
+        except* LeadershipLost as lost:
+            raise LeadershipLost(str(lost.exceptions[0])) from None
+
+    async def _lead(self) -> None:
+        await self._recall()
+        forget_listener = self._around.groups.on_change(self._signals.wake)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._links = Links(
+                    tasks,
+                    hello=self._hello,
+                    token=self._around.token,
+                    settings=self._settings.membership,
+                    events=self._signals,
+                    clock=self._clock,
+                )
+                self._publisher = Publisher(
+                    store=self._store,
+                    routes=self._keeper,
+                    links=self._links,
+                    term=self._term,
+                    count_move=self._around.metrics.move,
+                    clock=self._clock,
+                )
+                tasks.create_task(self._watch_store(), name="store")
+                tasks.create_task(self._check_health(), name="health checks")
+                tasks.create_task(self._keep_routes(self._previous), name="routes")
+                tasks.create_task(self._decide(), name="decide")
+        finally:
+            forget_listener()
+
+    def _term(self) -> Term:
+        """The term, if it still is one: looked at before every act."""
+        if not self._leadership.valid():
+            raise LeaseInDoubt("the lease does not cover this moment")
+        return self._leadership.term
+
+    def _hello(self) -> LeaderHello:
+        term = self._term()
+        return LeaderHello(self._settings.fleet, term.epoch, term.leader)
+
+    async def _recall(self) -> None:
+        """Take the newest of our own memory and the store's map, and whom it speaks of."""
+        stored: ShardMap | None = None
+        while True:
+            try:
+                stored = await self._store.shard_map(NONE)
+                break
+            except StoreUnavailable as error:
+                self._loud.warning("map not read, trying again", error=error)
+                await self._clock.sleep(self._settings.coordinator.tick_seconds)
+            except FormatError as error:
+                log.error("stored map is unreadable, ignored", exc_info=error)
+                break
+        previous = recall.newest(self._around.knowledge.shard_map, stored)
+        self._previous = previous
+        if previous is None:
+            return
+        self._version = previous.version.version
+        self._membership = Membership(
+            self._settings.membership,
+            now=self._started,
+            wall=self._clock.wall(),
+            dead=previous.dead,
+        )
+        self._signals.membership = self._membership
+        for member in recall.known_members(previous, self._around.knowledge.members):
+            self._membership.knew(member, self._started)
+
+    # -- watching -------------------------------------------------------------------------------
+
+    async def _watch_store(self) -> None:
+        """Read the workers' beats every tick."""
+        while True:
+            try:
+                beats = await self._store.members()
+                await self._forget_dead()
+            except (StoreUnavailable, FormatError) as error:
+                self._membership.store_unknown()
+                self._loud.warning("store unknown", error=error)
+            except (StoreRefused, LeaseInDoubt):
+                pass  # the next renewal tells
+            else:
+                self._signals.beats(beats)
+            self._signals.wake()
+            await self._clock.sleep(self._settings.coordinator.tick_seconds)
+
+    async def _forget_dead(self) -> None:
+        while self._to_forget:
+            member = self._to_forget[-1]
+            term = self._term()
+            guard = Guard(term.leader.id, term.epoch)
+            await self._store.forget(guard, member.id, member.incarnation)
+            self._to_forget.pop()
+
+    def rolled_back(self) -> None:
+        """The store has a lower map than ours, or none: publish again."""
+        self._whole = True
+        self._signals.wake()
+
+    async def _keep_routes(self, previous: ShardMap | None) -> None:
+        with contextlib.suppress(LeaseInDoubt):  # the first map writes them all anyway
+            await self._keeper.take_over(previous)
+        await self._keeper.watch(self._settings.routes.repair_seconds)
+
+    async def _check_health(self) -> None:
+        """Ask the health ports of those about whom the store says nothing."""
+        limit = asyncio.Semaphore(CHECKS_IN_FLIGHT)
+
+        async def check(member: Member) -> None:
+            async with limit:
+                answered = await answers(member.addresses)
+            self._membership.health_checked(member, answered=answered, now=self._clock.monotonic())
+
+        while True:
+            silent = self._membership.to_check(self._clock.monotonic())
+            await asyncio.gather(*(check(member) for member in silent))
+            await self._clock.sleep(self._settings.membership.heartbeat_seconds)
+
+    # -- deciding -------------------------------------------------------------------------------
+
+    async def _decide(self) -> None:
+        while True:
+            await self._signals.woken(self._settings.coordinator.tick_seconds)
+            now = self._clock.monotonic()
+            judgement = self._membership.judge(now)
+            self._bury(judgement.deaths)
+            self._links.keep(self._membership.contacts(now))
+            try:
+                if self._settle(judgement, now):
+                    await self._plan(judgement, now)
+            except LeaseInDoubt:
+                self._whole = True
+            self._show(judgement, now)
+
+    def _bury(self, deaths: tuple[Death, ...]) -> None:
+        for death in deaths:
+            member = death.member
+            log.warning(
+                "worker dead",
+                extra={
+                    "worker": member.id,
+                    "incarnation": member.incarnation,
+                    "signal": death.signal.value,
+                },
+            )
+            current = self._membership.current(member.id)
+            if current is None:
+                self._signals.forget(member.id)
+            self._to_forget.append(member)
+
+    def _settle(self, judgement: Judgement, now: float) -> bool:
+        if self._settled:
+            return True
+        if not self._around.groups.synced() or not self._signals.store_reads:
+            return False
+        membership = self._settings.membership
+        past = self._previous is not None and bool(self._previous.incarnations)
+        least = 0.0 if past else FIRST_BEATS * membership.heartbeat_seconds
+        elapsed = now - self._started
+        early = elapsed >= least and self._membership.all_reached() and bool(judgement.living)
+        if not early and elapsed < membership.ttl_seconds:
+            return False
+        self._settled = True
+        self._previous = recall.completed(
+            self._previous,
+            fleet=self._settings.fleet,
+            leader=self._leadership.term.leader,
+            members=[judged.member for judged in judgement.living if judged.reached],
+            groups=self._around.groups.groups(),
+            wall=self._clock.wall(),
+        )
+        if self._previous is not None:
+            self._version = max(self._version, self._previous.version.version)
+        log.info("settled", extra={"seconds": f"{elapsed:.2f}", "workers": len(judgement.living)})
+        return True
+
+    async def _plan(self, judgement: Judgement, now: float) -> None:
+        previous = self._previous
+        peers = _peers(judgement.living, previous)
+        groups = self._around.groups.groups()
+        self._targets.update(
+            previous=previous,
+            groups=groups,
+            peers=peers,
+            members={judged.member.id: judged.member for judged in judgement.living},
+            loads=self._signals.loads,
+            now=now,
+        )
+        epoch = self._term().epoch
+        if previous is not None and previous.version.epoch != epoch:
+            self._whole = True
+        version = EpochVersion(epoch, max(self._version, self._signals.seen_version) + 1)
+        outcome = plan(
+            Situation(
+                fleet=self._settings.fleet,
+                leader=self._leadership.term.leader,
+                previous=previous,
+                version=version,
+                groups=groups,
+                peers=peers,
+                dead=self._membership.dead(),
+                told=self._signals.told,
+                pending=self._pending,
+                now=now,
+                wall=self._clock.wall(),
+                move_deadline_seconds=self._settings.coordinator.move_deadline_seconds,
+            ),
+            self._targets.of,
+        )
+        shard_map = outcome.shard_map
+        if shard_map is None and self._whole and previous is not None:
+            shard_map = replace(previous, version=version, published_at=self._clock.wall())
+        if shard_map is None:
+            self._pending = dict(outcome.pending)
+        else:
+            await self._publish(shard_map, outcome)
+
+    async def _publish(self, shard_map: ShardMap, outcome: Next) -> None:
+        whole, self._whole = self._whole, False
+        self._version = shard_map.version.version
+        try:
+            await self._publisher.publish(
+                shard_map, self._targets.ring, outcome.changes, whole=whole
+            )
+        except (StoreUnavailable, StoreRefused) as error:
+            holder = error.holder if isinstance(error, StoreRefused) else None
+            if holder not in (None, shard_map.leader.id):
+                raise LeadershipLost(f"{holder} leads: {error}") from None
+            # It may have landed: the next map gets another number and is written in whole.
+            self._whole = True
+            self._loud.warning("map not published, trying again", error=error)
+            return
+        self._leadership.note_published(shard_map.version)
+        self._previous = shard_map
+        self._pending = dict(outcome.pending)
+        self._around.knowledge.learn_map(shard_map)
+        self._signals.wake()
+
+    def _show(self, judgement: Judgement, now: float) -> None:
+        living = (*judgement.living, *self._membership.buried(now))
+        owned, standby = self._holdings.of(self._previous)
+        self._around.knowledge.learn_members(statuses(living, owned, standby))
+
+    # -- commands -------------------------------------------------------------------------------
+
+    async def set_drain(self, worker: str, on: bool) -> None:
+        """See `View.set_drain`."""
+        member = self._membership.current(worker)
+        if member is None:
+            raise UnknownWorker(f"no live worker {worker!r}")
+        if member.draining == on:
+            raise DrainConflict(f"{worker} is {'already' if on else 'not'} draining")
+        link = self._links.link_of(worker)
+        if link is None:
+            raise DrainConflict(f"{worker} is not reachable at present; try again")
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await link.set_drain(on)
+        except TimeoutError:
+            raise DrainConflict(f"{worker} does not take the mark; try again") from None
+        log.info("drain mark sent", extra={"worker": worker, "on": on})
+
+
+def _peers(living: tuple[Judged, ...], previous: ShardMap | None) -> dict[str, Peer]:
+    """Who may hold groups: whoever was reached, or is in the map already."""
+    known = {} if previous is None else previous.incarnations
+    return {
+        judged.member.id: Peer(
+            judged.member.id,
+            judged.member.incarnation,
+            judged.member.addresses.ext_proc,
+            accepts=not judged.member.draining and judged.state is not MemberState.DRAINING,
+        )
+        for judged in living
+        if judged.reached or known.get(judged.member.id) == judged.member.incarnation
+    }

@@ -1,0 +1,77 @@
+"""The coordinator's metrics: counters where things happen, gauges read from the view when asked."""
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, ProcessCollector
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from coordinator.view import View
+from fleet.model import MemberState, Phase, Reason
+
+
+class Metrics:
+    """All of them, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._moves = Counter(
+            "epp_fleet_moves",
+            "Groups that changed hands or failed to.",
+            ["reason", "outcome"],
+            registry=self.registry,
+        )
+        self._stale = Counter(
+            "epp_fleet_stale_route_writes",
+            "Routes found that the leader had not written; each was repaired.",
+            registry=self.registry,
+        )
+        ProcessCollector(registry=self.registry)
+
+    def move(self, reason: Reason, outcome: str) -> None:
+        """A group changed hands, or failed to."""
+        self._moves.labels(reason.value, outcome).inc()
+
+    def stale_route_write(self) -> None:
+        """A route was found that somebody else wrote."""
+        self._stale.inc()
+
+    def show(self, view: View, epoch: Callable[[], int]) -> None:
+        """Export the gauges of this coordinator."""
+        self.registry.register(_Gauges(view, epoch))
+
+
+class _Gauges(Collector):
+    def __init__(self, view: View, epoch: Callable[[], int]) -> None:
+        self._view = view
+        self._epoch = epoch
+
+    def collect(self) -> Iterator[Metric]:
+        """See prometheus_client."""
+        shard_map = self._view.shard_map()
+        placements = [] if shard_map is None else list(shard_map.placements.values())
+        phases = Tally(placement.phase for placement in placements)
+        states = Tally(status.state for status in self._view.members())
+        yield _gauge("epp_fleet_leader", "1 if this replica leads.", int(self._view.leading()))
+        yield _gauge("epp_fleet_epoch", "Epoch as known here.", self._epoch())
+        yield _gauge(
+            "epp_fleet_map_version",
+            "Version of the newest map known here.",
+            0 if shard_map is None else shard_map.version.version,
+        )
+        groups = GaugeMetricFamily("epp_fleet_groups", "Route groups by phase.", labels=["phase"])
+        for phase in Phase:
+            groups.add_metric([phase.value], phases[phase])
+        yield groups
+        yield _gauge(
+            "epp_fleet_unowned_groups", "Route groups nobody serves.", phases[Phase.UNOWNED]
+        )
+        members = GaugeMetricFamily("epp_fleet_members", "Workers by state.", labels=["state"])
+        for state in MemberState:
+            members.add_metric([state.value], states[state])
+        yield members
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)

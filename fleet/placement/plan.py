@@ -33,7 +33,7 @@ _NEWCOMER = 0.6
 worker gives the unluckiest of 100 about 0.7 of its share, so nobody stays one by bad luck."""
 
 _PASSES = 32
-"""Rounds of shedding. Each round lowers the highest level it finds, and 2 or 3 are the rule."""
+"""Rounds of steps 3 and 4; 2 or 3 are the rule, the bound is there for the leader's loop."""
 
 _NOWHERE = Current(None, None)
 
@@ -90,29 +90,36 @@ class _Seating:
         self.seats[group] = target
         self.moved[group] = reason
 
-    def welcome_newcomers(self) -> None:
-        """Step 3."""
+    def settle(self) -> None:
+        """Steps 3 and 4 until they move nothing: the same facts again must change nothing."""
+        for _ in range(_PASSES):
+            moved = self._welcome_newcomers()
+            if not self._shed() and not moved:
+                return
+
+    def _welcome_newcomers(self) -> bool:
+        """Step 3; whether anything moved."""
         weights = self.ledger.weights
         share = len(self.seats) / sum(weights.values())
         counts = Counter(self.seats.values())
         newcomers = [w for w in sorted(weights) if counts[w] < _NEWCOMER * share * weights[w]]
         if not newcomers:
-            return
+            return False
         wanted: dict[str, dict[str, list[GroupKey]]] = {name: {} for name in newcomers}
         for group, owner in self.seats.items():
             home = self.ring.home(group)
             if home in wanted and home != owner:
                 wanted[home].setdefault(owner, []).append(group)
-        for newcomer in newcomers:
-            self._welcome(newcomer, wanted[newcomer])
+        return sum([self._welcome(newcomer, wanted[newcomer]) for newcomer in newcomers]) > 0
 
-    def _welcome(self, newcomer: str, offers: Mapping[str, list[GroupKey]]) -> None:
+    def _welcome(self, newcomer: str, offers: Mapping[str, list[GroupKey]]) -> int:
         """`newcomer` takes what is offered, always from the fullest, up to the mean level."""
         ledger = self.ledger
         for groups in offers.values():
             groups.sort(key=lambda g: (group_hash(g), g))
         fullest = [(-ledger.level(owner), owner) for owner in offers]
         heapify(fullest)
+        moved = 0
         while fullest:
             level, owner = -fullest[0][0], fullest[0][1]
             groups = offers[owner]
@@ -123,21 +130,21 @@ class _Seating:
             if ledger.level(newcomer, self.loads[group]) <= min(ledger.mean, level):
                 self._move(group, newcomer, Reason.JOIN)
                 heapreplace(fullest, (-ledger.level(owner), owner))
+                moved += 1
+        return moved
 
-    def shed(self) -> None:
-        """Step 4, until nothing helps any more."""
-        for _ in range(_PASSES):
-            over: dict[str, list[GroupKey]] = {
-                worker: [] for worker in self.ledger.weights if self.ledger.over(worker)
-            }
-            if not over:
-                return
-            for group, owner in self.seats.items():
-                if owner in over:
-                    over[owner].append(group)
-            order = sorted(over, key=lambda w: (-self.ledger.level(w), w))
-            if not sum([self._shed_from(worker, over[worker]) for worker in order]):
-                return
+    def _shed(self) -> bool:
+        """Step 4; whether anything moved."""
+        over: dict[str, list[GroupKey]] = {
+            worker: [] for worker in self.ledger.weights if self.ledger.over(worker)
+        }
+        if not over:
+            return False
+        for group, owner in self.seats.items():
+            if owner in over:
+                over[owner].append(group)
+        order = sorted(over, key=lambda worker: (-self.ledger.level(worker), worker))
+        return sum([self._shed_from(worker, over[worker]) for worker in order]) > 0
 
     def _shed_from(self, worker: str, groups: Sequence[GroupKey]) -> int:
         """Move groups away until `worker` is under the cap; those heavier than a cap go last."""
@@ -278,8 +285,7 @@ def place(
             orphans.append(group)
     ledger.start(carried)
     seating.seat_orphans(orphans, current)
-    seating.welcome_newcomers()
-    seating.shed()
+    seating.settle()
     known = {worker.id for worker in candidates}
     decisions = _decide(seating, Standbys(ring, workers, spare), current, known)
     return Plan(decisions, ledger.cap, spec)

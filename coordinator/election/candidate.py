@@ -6,7 +6,8 @@ Promises:
 - an unknown answer (StoreUnavailable) keeps the term until its deadline, and no longer;
 - the work is cancelled and has ended before the lease is given up, never the other way round;
 - a holder whose lease is simply gone (the store restarted empty) or who hears of a higher epoch
-  acquires again above everything it knows, once; if somebody else was faster it steps down.
+  acquires again above everything it knows, once; if somebody else was faster it steps down;
+- nobody else takes a lease whose home was emptied before its holder must have stopped.
 """
 
 import asyncio
@@ -72,6 +73,7 @@ class Candidate:
         self._election = election
         self._clock = clock
         self._renew_seconds = settings.renew_seconds
+        self._ttl_seconds = settings.ttl_seconds
         self._floor = floor
         self._lead = lead
         self._rng = rng
@@ -79,6 +81,9 @@ class Candidate:
         self._on_rollback = on_rollback
         self._standing = Standing(None, 0)
         self._leadership: Leadership | None = None
+        self._highest = 0
+        self._own_epoch = 0
+        self._emptied_at: float | None = None
         self._required = 0
         self._alarm = asyncio.Event()
 
@@ -122,11 +127,27 @@ class Candidate:
         return term
 
     def _free(self, standing: Standing) -> bool:
-        return standing.leader is None or standing.leader.id == self._me
+        """Whether to try for the lease now.
+
+        A lease that is gone with its epoch was not given up: its home was emptied, and the holder
+        may act for up to one TTL. It has that long to take it again, or to find out.
+        """
+        now = self._clock.monotonic()
+        if standing.leader is not None or standing.epoch >= self._highest:
+            self._emptied_at = None
+            self._highest = max(self._highest, standing.epoch)
+            return standing.leader is None or standing.leader.id == self._me
+        if self._own_epoch == self._highest:
+            return True  # the last holder known was this one, and it has stopped
+        if self._emptied_at is None:
+            log.warning("lease emptied", extra={"epoch": standing.epoch, "seen": self._highest})
+            self._emptied_at = now
+        return now - self._emptied_at >= self._ttl_seconds
 
     async def _acquire(self, *, above: int = 0) -> Term | None:
         """Acquire above all that is known. An attempt that is cancelled leaves no lease behind."""
-        floor = max(await self._floor(), self._required, self._standing.epoch, above)
+        known = (self._required, self._standing.epoch, self._highest, above)
+        floor = max(await self._floor(), *known)
         attempt = asyncio.create_task(self._election.acquire(floor=floor))
         try:
             term = await asyncio.shield(attempt)
@@ -138,6 +159,8 @@ class Candidate:
             raise
         if term is not None:
             self._me = term.leader.id
+            self._own_epoch = term.epoch
+            self._highest = max(self._highest, term.epoch)
             self._standing = Standing(term.leader, term.epoch, self._standing.map_version)
         return term
 

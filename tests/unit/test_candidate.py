@@ -280,3 +280,27 @@ async def test_an_election_out_of_reach_is_tried_again(play: Play) -> None:
     play.election.available = True
     await asyncio.sleep(0.56)
     assert play.leadership().epoch == 1
+
+
+async def test_an_emptied_lease_is_left_to_its_holder_for_one_ttl(play: Play) -> None:
+    """Its holder may still act: a follower waits 2 s, then takes it above what it remembers."""
+    play.election.holder, play.election.epoch = OTHER, 7
+    play.start()
+    await asyncio.sleep(3.0)
+    play.election.holder, play.election.epoch = None, 0
+    await asyncio.sleep(1.9)
+    assert play.trace == []
+    await asyncio.sleep(1.2)
+    assert play.trace == ["acquired 8", "works"]
+
+
+async def test_the_last_holder_does_not_wait_for_itself(play: Play) -> None:
+    """Away for longer than the term and back empty: the ex-holder leads at the next look."""
+    play.start()
+    await asyncio.sleep(0.6)
+    play.election.available = False
+    await asyncio.sleep(5.0)
+    assert play.candidate.leadership() is None
+    play.election.holder, play.election.epoch, play.election.available = None, 0, True
+    await asyncio.sleep(0.56)
+    assert play.leadership().epoch == 2

@@ -20,7 +20,7 @@ PHASES = {
 
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    numbers = {"OWNED", "STANDBY", "STREAMS", "REQ/S", "LAG"}
+    numbers = {"OWNED", "STANDBY", "LOAD", "LAG"}
     for column in columns:
         table.add_column(column, justify="right" if column in numbers else "left", no_wrap=True)
     return table
@@ -45,29 +45,27 @@ def _coloured(text: str, colours: Mapping[str, str]) -> Text:
     return Text(text, style=colours.get(text, ""))
 
 
-def _load(load: object) -> tuple[str, str]:
+def _load(load: object) -> str:
+    """Streams a second: the number itself, or a member of a document of later versions."""
     if isinstance(load, Mapping):
-        rate, streams = load.get("streams_per_second", 0.0), load.get("streams_open", 0)
-        return f"{float(rate):.1f}", str(streams)
-    return (f"{float(load):.1f}" if isinstance(load, int | float) else "-"), "-"
+        load = load.get("streams_per_second")
+    return f"{load:.1f}" if isinstance(load, int | float) else "-"
 
 
 def workers_table(workers: Json) -> Table:
     """One row a worker."""
-    table = _table("WORKER", "STATE", "OWNED", "STANDBY", "REQ/S", "STREAMS", "LAG", "SEEN")
+    table = _table("WORKER", "STATE", "OWNED", "STANDBY", "LOAD", "LAG", "SEEN")
     for worker in workers["workers"]:
         state = _coloured(str(worker["state"]), GOOD_STATES)
         if worker.get("signal"):
             state.append(f" ({worker['signal']})", style="dim")
-        rate, streams = _load(worker.get("load"))
         lag = worker.get("loop_lag_ms")
         table.add_row(
             str(worker["id"]),
             state,
             str(worker["owned"]),
             str(worker["standby"]),
-            rate,
-            streams,
+            _load(worker.get("load")),
             f"{lag:.0f} ms" if isinstance(lag, int | float) else "-",
             f"{worker['epoch']}.{worker['version']}",
         )

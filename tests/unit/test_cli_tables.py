@@ -64,12 +64,12 @@ def test_pools_table_names_everything() -> None:
 @pytest.mark.parametrize(
     ("load", "shown"),
     [
-        ({"streams_per_second": 12.34, "streams_open": 3}, ["12.3", "3"]),
-        (7.0, ["7.0", "-"]),
-        (None, ["-", "-"]),
+        ({"streams_per_second": 12.34, "streams_open": 3}, "12.3"),
+        (7.0, "7.0"),
+        (None, "-"),
     ],
 )
-def test_workers_table(load: object, shown: list[str]) -> None:
+def test_workers_table(load: object, shown: str) -> None:
     """State with its signal, load in whichever form the coordinator gives it."""
     worker = {
         "id": "worker-0",
@@ -83,7 +83,7 @@ def test_workers_table(load: object, shown: list[str]) -> None:
         "version": 9,
     }
     line = _text(tables.workers_table({"workers": [worker]})).splitlines()[1]
-    assert line.split() == ["worker-0", "dead", "(refused)", "2", "1", *shown, "1", "ms", "3.9"]
+    assert line.split() == ["worker-0", "dead", "(refused)", "2", "1", shown, "1", "ms", "3.9"]
 
 
 def test_headline_counts_what_has_no_owner() -> None:

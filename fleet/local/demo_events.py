@@ -60,10 +60,10 @@ class Promise:
 
 
 PROMISES = {
-    Event.DRAIN: Promise(True, 30.0, "0 failed, 0 cut"),
-    Event.WORKER_KILL: Promise(False, 1.0, "good again in 1.0 s"),
-    Event.LEADER_KILL: Promise(True, 3.0, "0 failed, 0 cut, new leader in 3.0 s"),
-    Event.REDIS_RESTART: Promise(True, 5.0, "0 failed, 0 cut, map rebuilt in 5.0 s"),
+    Event.DRAIN: Promise(True, 30.0, "none lost"),
+    Event.WORKER_KILL: Promise(False, 1.0, "1.0 s"),
+    Event.LEADER_KILL: Promise(True, 3.0, "none lost, 3.0 s"),
+    Event.REDIS_RESTART: Promise(True, 5.0, "none lost, 5.0 s"),
 }
 
 

@@ -3,6 +3,7 @@
 import sys
 import time
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -83,9 +84,8 @@ def _met(verdict: Verdict) -> Text:
 
 def result_table(result: Result) -> Table:
     """One row an event."""
-    table = Table(header_style="bold")
-    for name in ("event", "what happened"):
-        table.add_column(name)
+    table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("event", no_wrap=True)
     for name in ("requests", "failed", "cut", "good again"):
         table.add_column(name, justify="right")
     table.add_column("budget")
@@ -94,7 +94,6 @@ def result_table(result: Result) -> Table:
         again = verdict.good_again_ms
         table.add_row(
             TITLES[verdict.event],
-            verdict.note,
             f"{verdict.requests:,}",
             str(verdict.failed),
             str(verdict.cut),

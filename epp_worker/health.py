@@ -18,6 +18,7 @@ READINESS = "readiness"
 EXT_PROC_NAMES = ("envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension")
 MAX_WATCHES = 1024
 """Health calls at once; each watcher costs a task."""
+MAX_LISTED = 100
 
 Statuses = Mapping[str, bool]
 
@@ -60,6 +61,14 @@ class HealthService:
         if serving is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
         return health_pb2.HealthCheckResponse(status=_status(serving))
+
+    async def List(self, _: Any, context: Any) -> Any:  # noqa: N802 - the protocol's name
+        """All names with their status; RESOURCE_EXHAUSTED beyond the protocol's 100."""
+        if len(self._statuses) > MAX_LISTED:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many services to list")
+        kinds = health_pb2.HealthCheckResponse
+        statuses = {name: kinds(status=_status(one)) for name, one in self._statuses.items()}
+        return health_pb2.HealthListResponse(statuses=statuses)
 
     async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - the protocol's name
         """Answers for as long as the caller listens; SERVICE_UNKNOWN for an unknown name."""

@@ -20,7 +20,7 @@ import grpc
 from aiohttp import web
 
 from epp_worker.control.server import internal_server
-from epp_worker.datalayer import Scraper
+from epp_worker.datalayer.scraper import Scraper
 from epp_worker.health import health_server
 from epp_worker.http2.errors import ListenError
 from epp_worker.listeners import bind_grpc, raise_file_limit, serve_http

@@ -7,7 +7,7 @@ one of the highest epoch, and of two with the same epoch the newer one.
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import grpc
@@ -243,9 +243,6 @@ async def _read(context: Context) -> Down | None:
     return None if data is end else decode_down(data)
 
 
-Behavior = Callable[[Any, Context], Awaitable[None]]
-
-
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
     """Chooses what serves a call, by its method and its token, before anything is read."""
 
@@ -254,7 +251,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
-    ) -> grpc.RpcMethodHandler[Any, Any] | None:
+    ) -> "grpc.RpcMethodHandler[Any, Any] | None":
         if handler_call_details.method != CONTROL_METHOD:
             return None
         metadata = dict(handler_call_details.invocation_metadata or ())

@@ -75,8 +75,13 @@ class CoordinatorSettings:
     """The leader's loop and the coordinator's listeners."""
 
     host: Host = "0.0.0.0"  # noqa: S104 - a pod listens on its own address
+    """Address to listen on."""
+
     http_port: Port = 8080
+    """Shard-map page, API, metrics, health."""
+
     internal_port: Port = 8081
+    """Followers of the map."""
 
     advertise_host: str = ""
     """The address others reach this process by; empty = `host`, which must then be one."""
@@ -96,10 +101,19 @@ class WorkerSettings:
     """The worker's listeners and bounds."""
 
     host: Host = "0.0.0.0"  # noqa: S104 - a pod listens on its own address
+    """Address to listen on."""
+
     ext_proc_port: Port = 9002
+    """Gateways' ext_proc streams."""
+
     health_port: Port = 9003
+    """gRPC health, plaintext."""
+
     internal_port: Port = 9004
+    """The leader and other workers."""
+
     http_port: Port = 9090
+    """Metrics and debugging."""
 
     advertise_host: str = ""
     """The address others reach this process by; empty = `host`, which must then be one."""
@@ -108,7 +122,10 @@ class WorkerSettings:
     """Share of the ring relative to other workers, 1..100."""
 
     zone: str = ""
+    """Where it runs; stand-bys are in another zone than the owner if there is one."""
+
     node: str = ""
+    """... or at least on another node."""
 
     share_poll_seconds: Annotated[float, Range(0.05, 60)] = 1.0
     """How often the worker repairs its share from the store."""

@@ -11,6 +11,7 @@ lock         inside the lock of a route file, after the last check and before th
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ def _stop_if(armed: Path) -> None:
     except FileNotFoundError:
         return
     os.kill(os.getpid(), signal.SIGSTOP)
+    # The signal stops the process, but this thread may run on for some microseconds until then.
+    time.sleep(0.2)
 
 
 def _install(point: str, armed: Path) -> None:

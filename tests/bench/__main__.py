@@ -1,0 +1,67 @@
+"""Performance table: `python -m tests.bench [--only NAME]`, also as build/bench.json.
+
+Each module of this package that has a function `rows()` is a room of the table.
+"""
+
+import argparse
+import importlib
+import json
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import tests.bench
+from tests.bench.rows import Row
+
+_OUT = Path(__file__).parents[2] / "build" / "bench.json"
+_VERDICT = {True: "met", False: "MISSED", None: ""}
+
+
+def _rooms() -> dict[str, Callable[[], Iterable[Row]]]:
+    rooms = {}
+    for info in pkgutil.iter_modules(tests.bench.__path__):
+        if info.name != "__main__":
+            module = importlib.import_module(f"tests.bench.{info.name}")
+            if hasattr(module, "rows"):
+                rooms[info.name] = module.rows
+    return rooms
+
+
+def _line(row: Row) -> str:
+    target = "" if row.target is None else f"{'>=' if row.at_least else '<='} {row.target:g}"
+    return f"{row.name:<44} {row.value:>12,.2f} {row.unit:<10} {target:>12}  {_VERDICT[row.met]}"
+
+
+def _json(rows: Sequence[Row]) -> str:
+    document = {
+        "format": 1,
+        "rows": [
+            {"name": r.name, "value": r.value, "unit": r.unit, "target": r.target, "met": r.met}
+            for r in rows
+        ],
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the rooms; 0 whether or not targets are met: the table is for people to judge."""
+    rooms = _rooms()
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--only", choices=sorted(rooms), help="run one room")
+    only = parser.parse_args(argv).only
+    sys.stdout.write(f"{'figure':<44} {'value':>12} {'unit':<10} {'target':>12}\n")
+    done: list[Row] = []
+    for name, rows in rooms.items():
+        if only in (None, name):
+            for row in rows():
+                sys.stdout.write(f"{_line(row).rstrip()}\n")
+                sys.stdout.flush()
+                done.append(row)
+    _OUT.parent.mkdir(exist_ok=True)
+    _OUT.write_text(_json(done))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

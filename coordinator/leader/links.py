@@ -139,9 +139,13 @@ class Link:
         """Keep the stream up until cancelled."""
         pause = RETRY_FIRST_SECONDS
         while True:
-            if await self._session():
-                pause = RETRY_FIRST_SECONDS
-            await self._look_at_ports()
+            try:
+                if await self._session():
+                    pause = RETRY_FIRST_SECONDS
+                await self._look_at_ports()
+            except Exception:
+                # Whatever one worker provokes must not end the links to all others.
+                log.exception("link failed, dialling again", extra={"worker": self.contact.id})
             await self._clock.sleep(pause)
             pause = min(2 * pause, RETRY_MOST_SECONDS)
 

@@ -5,7 +5,7 @@ The one place where control messages become facts of the pure rooms: membership 
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from coordinator.membership import Answer, Connect, Membership
 from coordinator.planning import Held, Told
@@ -15,6 +15,9 @@ from fleet.model import EpochVersion, GroupKey, Hold, Member
 from fleet.store.contract import MAX_EPOCH, MemberBeat
 
 log = logging.getLogger(__name__)
+
+MAX_RATE = 1e9
+"""Streams per second; a report above it (or not a number) is an error of the reporter."""
 
 
 class Signals:
@@ -90,7 +93,7 @@ class Signals:
             {held.group: Held(held.hold, held.synced, held.quiet) for held in report.holds},
         )
         for held in report.holds:
-            if held.hold is Hold.OWNER:
+            if held.hold is Hold.OWNER and 0.0 <= held.streams_per_second < MAX_RATE:
                 self.loads[held.group] = held.streams_per_second
         changed = self.told.get(member.id) != told or current.draining != report.draining
         self.told[member.id] = told
@@ -139,3 +142,8 @@ class Signals:
     def forget(self, worker: str) -> None:
         """Drop the reports of a dead worker."""
         self.told.pop(worker, None)
+
+    def keep_loads(self, groups: Container[GroupKey]) -> None:
+        """Drop the loads of groups that are no more."""
+        for group in [group for group in self.loads if group not in groups]:
+            del self.loads[group]

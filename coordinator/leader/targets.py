@@ -13,6 +13,15 @@ from fleet.settings.model import PlacementSettings
 LOADS_SECONDS = 5.0
 """Loads are smoothed over about 10 s: looking more often finds nothing new."""
 
+MAX_WEIGHT = 100
+"""Of a worker on the ring; a member that says more is taken for this."""
+
+BALANCE_SECONDS = 30.0
+"""Cool-down between two rounds of moves for balance alone."""
+
+BALANCE_SHARE = 0.01
+"""Of all groups: how many one round may move (at least one)."""
+
 _NOWHERE = Target(None, None, Reason.INITIAL)
 
 
@@ -27,6 +36,7 @@ class Targets:
         self._key: tuple[object, ...] = ()
         self._groups: Groups | None = None
         self._placed = 0.0
+        self._balanced = -BALANCE_SECONDS
 
     @property
     def ring(self) -> RingSpec:
@@ -53,33 +63,53 @@ class Targets:
         """
         alive = survivors(previous, peers)
         candidates = tuple(
-            Candidate(
-                peer.id,
-                members[peer.id].weight,
-                members[peer.id].zone,
-                members[peer.id].node,
-                peer.accepts,
-            )
-            for _, peer in sorted(peers.items())
+            _candidate(members[worker], accepts=peer.accepts)
+            for worker, peer in sorted(peers.items())
         )
-        incarnations = tuple(sorted((peer.id, peer.incarnation) for peer in peers.values()))
+        incarnations = tuple((worker, peer.incarnation) for worker, peer in sorted(peers.items()))
         key = (candidates, incarnations, alive)
         fresh = now - self._placed < LOADS_SECONDS
         if fresh and key == self._key and groups is self._groups:
             return
+        currents = _currents(previous, groups, alive)
         plan = place(
             candidates,
             # Two digits: noise in a rate is no reason to move anything.
             {group: 1.0 + float(f"{loads.get(group, 0.0):.2g}") for group in groups},
-            _currents(previous, groups, alive),
+            currents,
             cap=self._cap,
             settings=self._settings,
             ring=self._ring,
         )
         if self._ring is None or plan.ring != self._ring.spec:
             self._ring = Ring.build(plan.ring)
-        self._decisions, self._cap = plan.decisions, plan.cap
+        rolling = len({members[worker].version for worker in peers}) > 1
+        self._decisions = self._within_budget(plan.decisions, currents, rolling=rolling, now=now)
+        self._cap = plan.cap
         self._key, self._groups, self._placed = key, groups, now
+
+    def _within_budget(
+        self,
+        decisions: Mapping[GroupKey, Decision],
+        currents: Mapping[GroupKey, Current],
+        *,
+        rolling: bool,
+        now: float,
+    ) -> Mapping[GroupKey, Decision]:
+        """Few moves for balance alone, now and then, and none while versions are mixed."""
+        wanted = [g for g, decision in decisions.items() if decision.reason is Reason.BALANCE]
+        if not wanted:
+            return decisions
+        budget = max(1, int(BALANCE_SHARE * len(decisions)))
+        if rolling or now - self._balanced < BALANCE_SECONDS:
+            budget = 0
+        else:
+            self._balanced = now
+        kept = {
+            group: Decision(currents[group].owner, currents[group].standby, Reason.KEPT)
+            for group in wanted[budget:]
+        }
+        return {**decisions, **kept}
 
     def of(self, group: GroupKey) -> Target:
         """Where `group` shall be."""
@@ -87,6 +117,11 @@ class Targets:
         if decision is None:
             return _NOWHERE
         return Target(decision.owner, decision.standby, decision.reason)
+
+
+def _candidate(member: Member, *, accepts: bool) -> Candidate:
+    weight = min(max(member.weight, 1), MAX_WEIGHT)
+    return Candidate(member.id, weight, member.zone, member.node, accepts)
 
 
 def _currents(

@@ -316,6 +316,7 @@ class LeaderTerm:
             loads=self._signals.loads,
             now=now,
         )
+        self._signals.keep_loads(groups)
         epoch = self._term().epoch
         if previous is not None and previous.version.epoch != epoch:
             self._whole = True

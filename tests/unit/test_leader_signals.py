@@ -1,0 +1,112 @@
+"""What links and the store tell, and what of it wakes the leader or raises its epoch."""
+
+import asyncio
+
+import pytest
+
+from coordinator.leader.signals import Signals
+from coordinator.membership import Membership
+from fleet.clock import SystemClock
+from fleet.control.messages import HoldReport, Report
+from fleet.model import Addresses, EpochVersion, GroupKey, Hold, Load, Member
+from fleet.settings.model import MembershipSettings
+from fleet.store.contract import MAX_EPOCH, MemberBeat
+
+A = GroupKey("ns", "a", 1)
+WORKER = Member("w0", "i", Addresses("w0:1", "w0:2", "w0:3", "w0:4"))
+
+
+class World:
+    def __init__(self) -> None:
+        clock = SystemClock()
+        self.higher: list[int] = []
+        self.signals = Signals(
+            Membership(MembershipSettings(), now=clock.monotonic()),
+            epoch=lambda: 5,
+            higher_epoch=self.higher.append,
+            clock=clock,
+        )
+        self.signals.hello(WORKER)
+
+    async def woke(self) -> bool:
+        """Whether the leader was woken since the last call."""
+        woken = self.signals._wake.is_set()
+        await self.signals.woken(0)
+        return woken
+
+
+def report(
+    *, synced: bool = True, rate: float = 1.0, draining: bool = False, seen: int = 5
+) -> Report:
+    held = HoldReport(A, Hold.OWNER, synced=synced, streams_per_second=rate)
+    return Report(EpochVersion(5, 1), EpochVersion(seen, 3), (held,), draining, Load())
+
+
+async def test_a_heartbeat_without_news_does_not_wake_the_leader() -> None:
+    """A hundred workers report twice a second; only changes are worth a look."""
+    world = World()
+    world.signals.reported(WORKER, report(synced=False))
+    assert await world.woke()
+    world.signals.reported(WORKER, report(synced=False, rate=7.0))
+    assert not await world.woke()
+    assert world.signals.loads == {A: 7.0}
+    world.signals.reported(WORKER, report(synced=True))
+    assert await world.woke()
+    world.signals.reported(WORKER, report(draining=True))
+    assert await world.woke()
+
+
+async def test_a_report_of_another_incarnation_is_ignored() -> None:
+    """It cannot speak for the present one."""
+    world = World()
+    other = Member("w0", "j", WORKER.addresses)
+    world.signals.reported(other, report())
+    assert world.signals.told == {}
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), -1.0])
+def test_impossible_rates_are_ignored(rate: float) -> None:
+    """Placement must not be led astray by one reporter."""
+    world = World()
+    world.signals.reported(WORKER, report(rate=rate))
+    assert world.signals.loads == {}
+
+
+def test_a_higher_epoch_from_anywhere_must_be_passed() -> None:
+    """Reports, hellos, beats and refused streams alike; lower and equal ones are no matter."""
+    world = World()
+    world.signals.reported(WORKER, report(seen=5))
+    assert world.higher == []
+    assert world.signals.seen_version == 3
+    world.signals.reported(WORKER, report(seen=6))
+    world.signals.hello(Member("w1", "i", WORKER.addresses, seen=EpochVersion(7, 1)))
+    beat = Member("w2", "i", WORKER.addresses, seen=EpochVersion(8, 1))
+    world.signals.beats([MemberBeat(beat, 0.1)])
+    world.signals.epoch_seen(9)
+    assert world.higher == [6, 7, 8, 9]
+
+
+def test_an_impossible_epoch_is_refused_loudly(caplog: pytest.LogCaptureFixture) -> None:
+    """One damaged worker must not use up all epochs."""
+    world = World()
+    world.signals.epoch_seen(MAX_EPOCH + 1)
+    assert world.higher == []
+    assert "impossible epoch" in caplog.text
+
+
+def test_loads_of_groups_that_are_gone_are_dropped() -> None:
+    """What peers report stays bounded by what there is."""
+    world = World()
+    world.signals.reported(WORKER, report())
+    world.signals.keep_loads({})
+    assert world.signals.loads == {}
+
+
+@pytest.mark.looptime
+async def test_it_wakes_at_the_latest_after_the_tick() -> None:
+    """Time passes without events."""
+    world = World()
+    await world.signals.woken(1.0)
+    began = asyncio.get_running_loop().time()
+    await world.signals.woken(0.25)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(0.25)

@@ -79,7 +79,7 @@ class StopFacts:
 
     Attributes:
         since_stop: since the worker was told to stop.
-        held: groups that are still its own: opening, standing by or owned.
+        held: groups that others must take over first: owned or opening.
         leader_away: since a leader was last connected; inf if none ever was, 0 while one is.
         peers: whether another worker lives that could take over; None if unknown.
         since_needed: since the worker last owned a group or a stream strayed to it; inf if never.

@@ -89,7 +89,7 @@ class Worker:
         limited = RateLimited(log, given.clock, seconds=5.0)
         self.id = worker_id
         self.settings = settings
-        self.supervisor = Supervisor(fatal)
+        self.supervisor = Supervisor(self._failed)
         self.picks = PickCounts()
         self.watch = LoopWatch(given.clock)
         self.health = HealthService()
@@ -99,7 +99,9 @@ class Worker:
         self.stopping = False
         """Told to end: also hand everything away, and be ready no more."""
         self._given = given
+        self._fatal = fatal
         self._refused = refused
+        self._limited = limited
         self._started = given.clock.wall()
         self._publishing = False
         self._synced = False
@@ -159,7 +161,7 @@ class Worker:
             poll_seconds=own.share_poll_seconds,
             limited=limited,
         )
-        self.control = Control(settings.fleet, token, self, self.beats.interval)
+        self.control = Control(settings.fleet, token, self, self.beats.interval, limited)
         self.holdings.on_change(self._changed)
 
     # Life.
@@ -196,6 +198,10 @@ class Worker:
             self.holdings.tick(now - last)
             self.ext_proc.prune()
             last = now
+
+    def _failed(self, reason: str) -> None:
+        self.publish_health()
+        self._fatal(reason)
 
     # What it says of itself.
 
@@ -318,7 +324,7 @@ class Worker:
         strays = max((group.last_stray for group in groups), default=float("-inf"))
         return StopFacts(
             since_stop=since_stop,
-            held=sum(group.hold is not Hold.DRAINING for group in groups),
+            held=sum(group.hold in (Hold.OWNER, Hold.OPENING) for group in groups),
             leader_away=self.control.leader_away(now),
             peers=peers,
             open_streams=self.counters.streams_open,
@@ -339,7 +345,8 @@ class Worker:
         """Apply a share, from a leader or from the store."""
         ruling = self.holdings.apply(share)
         if ruling not in (Ruling.APPLY, Ruling.NOT_NEWER):
-            log.debug("share refused", extra={"ruling": ruling, "map": str(share.version)})
+            extra = {"ruling": ruling.value, "map": str(share.version)}
+            self._limited.warning("share refused", key=ruling.value, extra=extra)
         return ruling
 
     def assign(self, share: Share) -> None:

@@ -27,6 +27,7 @@ from fleet.control.messages import (
 )
 from fleet.errors import FormatError
 from fleet.model import EpochVersion, Member, Share
+from fleet.telemetry import RateLimited
 
 log = logging.getLogger(__name__)
 
@@ -108,8 +109,14 @@ class Control:
     """
 
     def __init__(
-        self, fleet: str, token: str, commands: Commands, interval: Callable[[], float]
+        self,
+        fleet: str,
+        token: str,
+        commands: Commands,
+        interval: Callable[[], float],
+        limited: RateLimited,
     ) -> None:
+        self.limited = limited
         self._fleet = fleet
         self._expected = f"Bearer {token}".encode()
         self._commands = commands
@@ -161,6 +168,8 @@ class Control:
                 message = await _read(context)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no LeaderHello came")
+        except FormatError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:200])
         if not isinstance(message, LeaderHello):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "LeaderHello must come first")
         seen = self._commands.seen().epoch
@@ -169,7 +178,8 @@ class Control:
                 reason = f"this worker is of fleet {self._fleet!r}"
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
             case Admission.LOWER_EPOCH:
-                log.warning("leader refused", extra={"epoch": message.epoch, "seen_epoch": seen})
+                extra = {"epoch": message.epoch, "seen_epoch": seen}
+                self.limited.warning("leader refused", key=message.leader.id, extra=extra)
                 await self._refuse_epoch(context, seen)
             case Admission.ADMIT:
                 pass
@@ -257,7 +267,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
         metadata = dict(handler_call_details.invocation_metadata or ())
         if self._control.authenticated(str(metadata.get("authorization", ""))):
             return grpc.stream_stream_rpc_method_handler(self._control.serve)
-        log.warning("call refused on the internal port: wrong token")
+        self._control.limited.warning("call refused on the internal port: wrong token")
         return grpc.stream_stream_rpc_method_handler(_refuse_token)
 
 

@@ -1,6 +1,7 @@
 """`epp-fleet local` and `epp-fleet demo`: the commands that run a fleet themselves."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -14,8 +15,12 @@ from fleet.telemetry import setup_logging
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever listened has gone (`| grep -m1 ready`): the fleet goes on, unheard.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _path(text: str | None) -> Path | None:

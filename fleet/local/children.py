@@ -145,30 +145,16 @@ class Children:
             ChildFailed: it could not be started at all.
         """
         log = self._logs / f"{spec.name}.log"
-        launch = (sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *spec.command)
-        # The child gets its own copy of the descriptor; ours is closed when the block ends.
-        with log.open("ab") as output:
-            starting = asyncio.ensure_future(
-                asyncio.create_subprocess_exec(
-                    *launch,
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env=self._environ,
-                    start_new_session=True,
-                )
-            )
-            # A stop in this very moment must not lose sight of a process that already runs.
-            cancelled = False
-            while not starting.done():
-                try:
-                    await asyncio.shield(starting)
-                except asyncio.CancelledError:
-                    cancelled = True
-                except OSError:
-                    break
+        spawning = asyncio.ensure_future(self._spawn(spec, log))
+        # A stop in this very moment must not lose sight of a process that already runs.
+        cancelled = False
+        while not spawning.done():
+            try:
+                await asyncio.wait({spawning})
+            except asyncio.CancelledError:
+                cancelled = True
         try:
-            child = Child(spec, log, starting.result())
+            child = Child(spec, log, spawning.result())
         except OSError as error:
             raise ChildFailed(f"{spec.name} could not be started: {error}") from error
         self._children[spec.name] = child
@@ -178,6 +164,19 @@ class Children:
         if cancelled:
             raise asyncio.CancelledError
         return child
+
+    async def _spawn(self, spec: Spec, log: Path) -> asyncio.subprocess.Process:
+        launch = (sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *spec.command)
+        # The child gets its own copy of the descriptor; ours is closed when the block ends.
+        with log.open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                *launch,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._environ,
+                start_new_session=True,
+            )
 
     async def _watch(self, child: Child) -> None:
         await child.wait()

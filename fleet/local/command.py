@@ -7,9 +7,11 @@ from typing import Any
 from fleet.errors import FleetError
 from fleet.local.options import LocalOptions
 from fleet.local.plan import Plan, make_plan
-from fleet.local.running import LocalFleet, Say, running_fleet
+from fleet.local.running import LocalFleet, running_fleet
 from fleet.local.signals import until_stopped
 from fleet.local.state import remove_state, write_state
+from fleet.local.world import Say
+from fleet.settings.limits import masked_url
 
 
 async def until_ready_or_lost(fleet: LocalFleet) -> str | None:
@@ -34,7 +36,7 @@ async def until_ready_or_lost(fleet: LocalFleet) -> str | None:
 def _introduce(fleet: LocalFleet, options: LocalOptions, say: Say) -> None:
     state = fleet.state()
     say(f"manifests  {state.manifests}")
-    say(f"store      {state.redis}")
+    say(f"store      {masked_url(state.redis)}")
     for coordinator in state.coordinators:
         say(f"{coordinator.id:<10} http://{coordinator.http}/api/v1/map")
     for worker in state.workers:

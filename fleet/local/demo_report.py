@@ -88,7 +88,7 @@ def result_table(result: Result) -> Table:
     table.add_column("event", no_wrap=True)
     for name in ("requests", "failed", "cut", "good again"):
         table.add_column(name, justify="right")
-    table.add_column("budget")
+    table.add_column("budget", no_wrap=True)
     table.add_column("")
     for verdict in result.verdicts:
         again = verdict.good_again_ms

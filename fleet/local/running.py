@@ -15,14 +15,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
-import redis.asyncio
-from redis.exceptions import RedisError
 
-from fleet.clock import SystemClock
-from fleet.errors import FleetError, SettingsError
+from fleet.errors import FleetError
 from fleet.local import processes, sample
 from fleet.local.api import CoordinatorApi
-from fleet.local.children import Child, ChildFailed, Children, Spec, failure
+from fleet.local.children import Child, Children, Spec, failure
 from fleet.local.envoy_admin import AdminUnavailable, EnvoyAdmin
 from fleet.local.envoy_files import EnvoyFiles, picker_clusters
 from fleet.local.faults import Unreachable
@@ -40,16 +37,13 @@ from fleet.local.ports import Ports
 from fleet.local.processes import Process
 from fleet.local.readiness import not_in_gateway, owners_of, without_owner
 from fleet.local.state import FleetState
+from fleet.local.store import PORT_TRIES, LocalStore
+from fleet.local.world import Say, World
 from fleet.model import Pod, Pool, group_pools
-from fleet.sources.contract import Change, Kind, Problem
-from fleet.sources.folder import FolderSource
 
-Say = Callable[[str], None]
 READY_SECONDS = 180.0
-STORE_SECONDS = 10.0
 QUIET_SECONDS = 2.0
 POLL_SECONDS = 0.1
-PORT_TRIES = 3
 
 
 class LocalFleet:
@@ -80,10 +74,9 @@ class LocalFleet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready = False
         self._manifests = plan.options.manifests or self.folder.sample
-        self._redis_url = plan.options.redis_url or ""
-        self._valkey: Spec | None = None
+        self._store = LocalStore(plan.valkey, plan.options.redis_url or "")
         self.gateway: str | None = None
-        self._source: FolderSource | None = None
+        self._world: World | None = None
         self._follower: GatewayFollower | None = None
         self._admin: EnvoyAdmin | None = None
         self._token = secrets.token_urlsafe(32)
@@ -99,15 +92,15 @@ class LocalFleet:
         """
         if self._plan.options.manifests is None:
             await self._start_sample()
-        await self._start_store()
+        await self._store.start(self.children, self.folder, self._ports.take)
         write_settings(
             self.folder,
             self._plan.settings,
-            redis_url=self._redis_url,
+            redis_url=self._store.url,
             manifests=self._manifests,
             token=self._token,
         )
-        await self._start_source()
+        await self._start_world()
         if self._plan.envoy is not None:
             await self._start_gateway(self._plan.envoy)
         for number in range(self._plan.options.coordinators):
@@ -121,42 +114,13 @@ class LocalFleet:
         write_config(self.folder.models, config)
         await self.children.start(processes.models(self.folder))
 
-    async def _start_store(self) -> None:
-        if self._plan.valkey is None:
-            await _ping(self._redis_url)
-            return
-        for _ in range(PORT_TRIES):
-            port = self._ports.take()
-            self._valkey = processes.valkey(self._plan.valkey, port, self.folder)
-            self._redis_url = f"redis://{LOOPBACK}:{port}/0"
-            child = await self.children.start(self._valkey)
-            if await self._store_answers(child):
-                return
-            if not processes.says_port_taken(child):
-                break
-        raise ChildFailed(failure(child))
-
-    async def _store_answers(self, child: Child) -> bool:
-        deadline = time.monotonic() + STORE_SECONDS
-        while child.alive and time.monotonic() < deadline:
-            try:
-                await _ping(self._redis_url)
-            except SettingsError:
-                await asyncio.sleep(0.02)
-            else:
-                return True
-        return False
-
-    async def _start_source(self) -> None:
+    async def _start_world(self) -> None:
         poll = self._plan.settings.source.poll_seconds
-        self._source = FolderSource(self._manifests, poll_seconds=poll, clock=SystemClock())
-        await self._source.start()
-        watches = [self._source.watch(kind, self._changed) for kind in (Kind.POOL, Kind.POD)]
-        for watch in watches:
-            await watch.wait_synced()
-        self._keep(self._report_problems(self._source), "manifest problems")
+        self._world = World(self._manifests, poll_seconds=poll, changed=self._changed)
+        await self._world.start()
+        self._keep(self._world.report(self._say), "manifest problems")
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self) -> None:
         if self._follower is not None:
             self._follower.poke()
 
@@ -220,22 +184,7 @@ class LocalFleet:
     # ------------------------------------------------------------------ watching
 
     def _snapshot(self) -> tuple[list[Pool], list[Pod]]:
-        if self._source is None:
-            return [], []
-        pools = [o for o in self._source.objects(Kind.POOL).values() if isinstance(o, Pool)]
-        pods = [o for o in self._source.objects(Kind.POD).values() if isinstance(o, Pod)]
-        return pools, pods
-
-    async def _report_problems(self, source: FolderSource) -> None:
-        told: set[Problem] = set()
-        while True:
-            now = set(source.problems())
-            for problem in sorted(now - told, key=lambda p: (p.where, p.message)):
-                self._say(f"manifest skipped: {problem.where}: {problem.message}")
-            for problem in sorted(told - now, key=lambda p: (p.where, p.message)):
-                self._say(f"manifest problem gone: {problem.where}")
-            told = now
-            await asyncio.sleep(self._plan.settings.source.poll_seconds)
+        return ([], []) if self._world is None else (self._world.pools(), self._world.pods())
 
     def _lose(self, reason: str) -> None:
         if not self.lost.done():
@@ -331,7 +280,7 @@ class LocalFleet:
         named = [(p, self.children.get(name).pid) for name, p in self._processes.items()]
         return FleetState(
             fleet=self._plan.settings.fleet,
-            redis=self._redis_url,
+            redis=self._store.url,
             gateway=self.gateway,
             token_file=str(self.folder.token),
             folder=str(self.folder.root),
@@ -349,17 +298,8 @@ class LocalFleet:
         )
 
     async def restart_store_empty(self) -> None:
-        """Kill the bundled store and start it again, empty, on the same port.
-
-        Raises:
-            ChildFailed: it does not come back.
-        """
-        if self._valkey is None:
-            raise FleetError("the store is not ours to restart")
-        await self.children.kill(self.children.get(self._valkey.name))
-        child = await self.children.start(self._valkey)
-        if not await self._store_answers(child):
-            raise ChildFailed(failure(child))
+        """See `LocalStore.restart_empty`."""
+        await self._store.restart_empty(self.children)
 
     # ------------------------------------------------------------------ the end
 
@@ -369,24 +309,14 @@ class LocalFleet:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.children.close(processes.STOP_ORDER)
-        if self._source is not None:
-            await self._source.close()
+        if self._world is not None:
+            await self._world.close()
         await asyncio.to_thread(shutil.rmtree, self.folder.root, ignore_errors=True)
 
 
 def _few(names: list[str], most: int = 3) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-async def _ping(url: str) -> None:
-    client = redis.asyncio.from_url(url, socket_timeout=1.0, socket_connect_timeout=1.0, retry=None)
-    try:
-        await client.ping()
-    except (RedisError, OSError, TimeoutError) as error:
-        raise SettingsError([f"redis.url: no answer from the server: {error}"]) from error
-    finally:
-        await client.aclose()
 
 
 @asynccontextmanager

@@ -21,7 +21,10 @@ def stop_quietly_until_running() -> None:
 
 
 async def until_stopped(work: Coroutine[Any, Any, Result]) -> Result | None:
-    """Run `work`; the first stop signal cancels it and further ones change nothing.
+    """Run `work`; the first stop signal cancels it and further ones change nothing, ever.
+
+    The handlers stay: the loop's own ones would end with the loop, and a second signal in the
+    process's last moments would kill it.
 
     Returns:
         Its result, or None if it was stopped.
@@ -36,8 +39,13 @@ async def until_stopped(work: Coroutine[Any, Any, Result]) -> Result | None:
             task.cancel()
 
     loop = asyncio.get_running_loop()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop)  # wakes the loop, too
+
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stop)
+        signal.signal(number, handle)
     try:
         return await task
     except asyncio.CancelledError:

@@ -25,8 +25,9 @@ from epp_worker.health import health_server
 from epp_worker.http2.errors import ListenError
 from epp_worker.listeners import bind_grpc, raise_file_limit, serve_http
 from epp_worker.stopping import Departure
+from epp_worker.surroundings import Surroundings
 from epp_worker.web import web_app
-from epp_worker.worker import Surroundings, Worker
+from epp_worker.worker import Worker
 from fleet.clock import SystemClock
 from fleet.errors import SettingsError
 from fleet.model import Addresses

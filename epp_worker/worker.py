@@ -7,21 +7,20 @@ store  <- beats            store -> share (as a repair)
 
 import asyncio
 import logging
-import random
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version as package_version
 from typing import Any
 
 from epp_worker.beats import Beats, ShareRepair
 from epp_worker.catalogue import Catalogue
 from epp_worker.control.server import Control
+from epp_worker.describe import describe_group
 from epp_worker.draining import StopFacts
 from epp_worker.extproc.budget import BodyBudget
 from epp_worker.extproc.session import WAIT_SECONDS, Session
 from epp_worker.health import HealthService, pool_statuses, process_statuses
-from epp_worker.holdings import Holdings, Scrapes
+from epp_worker.holdings import Holdings
 from epp_worker.holds import Ruling
 from epp_worker.http2.limits import Http2Limits
 from epp_worker.http2.server import Http2Server
@@ -31,13 +30,11 @@ from epp_worker.process import PATH, ExtProc
 from epp_worker.scheduling.contract import Picker
 from epp_worker.strays import StrayBounds, StrayGate
 from epp_worker.supervisor import Supervisor
+from epp_worker.surroundings import Surroundings
 from epp_worker.wheel import Wheel
-from fleet.clock import Clock
 from fleet.control.messages import Report
 from fleet.model import Addresses, EpochVersion, Hold, Load, Member, Share
 from fleet.settings import Settings
-from fleet.sources.contract import Source
-from fleet.store.contract import Store
 from fleet.telemetry import RateLimited
 
 log = logging.getLogger(__name__)
@@ -48,22 +45,6 @@ _STRAY_SHARE = 4
 
 _MESSAGE_SLACK = 1024 * 1024
 """A message over the largest body by less than this reaches the session, which answers 413."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a worker is given instead of reaching for it.
-
-    Attributes:
-        connections: how many gateway connections the process may have open.
-    """
-
-    source: Source
-    store: Store
-    scraper: Scrapes
-    clock: Clock
-    rng: random.Random
-    connections: int = 16_384
 
 
 class Worker:
@@ -293,24 +274,7 @@ class Worker:
             "leader": leader.leader.id if leader is not None else None,
             "draining": self._leaving(),
             "unready": self.unready(),
-            "holds": [
-                {
-                    "group": str(group.key),
-                    "hold": group.hold,
-                    "owner": group.owner,
-                    "serving": group.serving,
-                    "synced": group.synced(),
-                    "streams": group.streams,
-                    "pools": {
-                        str(ref): {
-                            "uid": state.pool.uid,
-                            "endpoints": [one.address for one in state.endpoints()],
-                        }
-                        for ref, state in group.states.items()
-                    },
-                }
-                for group in self.holdings
-            ],
+            "holds": [describe_group(group) for group in self.holdings],
             "source_problems": [
                 {"where": problem.where, "message": problem.message}
                 for problem in self._given.source.problems()

@@ -13,7 +13,8 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 
 from epp_worker.main import Listeners
 from epp_worker.process import PATH
-from epp_worker.worker import Surroundings, Worker
+from epp_worker.surroundings import Surroundings
+from epp_worker.worker import Worker
 from fleet.clock import SystemClock
 from fleet.control.codec import decode_up, encode
 from fleet.control.messages import (

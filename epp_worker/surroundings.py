@@ -1,0 +1,25 @@
+"""What a worker is given instead of reaching for it."""
+
+import random
+from dataclasses import dataclass
+
+from epp_worker.holdings import Scrapes
+from fleet.clock import Clock
+from fleet.sources.contract import Source
+from fleet.store.contract import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The neighbours of one worker.
+
+    Attributes:
+        connections: how many gateway connections the process may have open.
+    """
+
+    source: Source
+    store: Store
+    scraper: Scrapes
+    clock: Clock
+    rng: random.Random
+    connections: int = 16_384

@@ -1,0 +1,44 @@
+"""How often a pool's endpoints are read: pure arithmetic.
+
+A busy pool needs fresh figures, an idle one needs hardly any, and a worker that holds a hundred
+pools must not spend its core on reading pages. A failing pod is asked less and less often, but
+never given up: it may have been asked before its engine was up.
+"""
+
+from fleet.settings.model import ScrapeSettings
+
+FIXED_COST_SECONDS = 0.00025
+"""Processor time of one scrape besides reading the page: task, timers, system calls."""
+
+FIRST_BACK_OFF_SECONDS = 0.25
+LONGEST_BACK_OFF_SECONDS = 5.0
+"""A pod that recovers is seen within this time; 200 refusing pods cost 40 attempts/s at most."""
+
+LEAST_STALE_SECONDS = 2.0
+STALE_INTERVALS = 3.0
+"""Metrics are overdue after this many intervals, and not before the least."""
+
+
+def base_interval(rate: float, settings: ScrapeSettings) -> float:
+    """Seconds between scrapes of each endpoint of a pool with `rate` requests/s."""
+    if rate <= 0.0:
+        return settings.idle_interval_seconds
+    wanted = 1.0 / (2.0 * rate)
+    return min(max(wanted, settings.interval_seconds), settings.idle_interval_seconds)
+
+
+def stretch(scrapes_per_second: float, cost_seconds: float, settings: ScrapeSettings) -> float:
+    """The factor >= 1 on all intervals that keeps scraping within its share of a core."""
+    return max(1.0, scrapes_per_second * cost_seconds / settings.budget_ratio)
+
+
+def back_off(failures: int) -> float:
+    """Seconds until a pod with so many failures in a row is tried again."""
+    return float(
+        min(FIRST_BACK_OFF_SECONDS * 2.0 ** min(failures - 1, 10), LONGEST_BACK_OFF_SECONDS)
+    )
+
+
+def stale_after(interval: float) -> float:
+    """Seconds after which metrics read every `interval` seconds are overdue."""
+    return max(LEAST_STALE_SECONDS, STALE_INTERVALS * interval)

@@ -1,4 +1,4 @@
-"""The leader's control streams: one task per worker, none of which waits for another.
+"""A control stream of the leader: one task per worker, none of which waits for another.
 
 A link dials, says hello, sends the worker's whole share whenever it changed (the latest wins) and
 hands reports on. When its stream breaks or cannot be opened it looks at once whether the worker's
@@ -8,7 +8,7 @@ ports refuse connections, and dials again.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import grpc
@@ -303,67 +303,3 @@ class Link:
             if last or ext_proc is not Connect.REFUSED or health is not Connect.REFUSED:
                 return
             await self._clock.sleep(self._settings.refusal_gap_seconds)
-
-
-class Links:
-    """All links of one term. Tasks live in the task group that is handed in."""
-
-    def __init__(
-        self,
-        group: asyncio.TaskGroup,
-        *,
-        hello: Callable[[], LeaderHello],
-        token: str,
-        settings: MembershipSettings,
-        events: LinkEvents,
-        clock: Clock,
-    ) -> None:
-        self._group = group
-        self._hello = hello
-        self._metadata = (("authorization", f"Bearer {token}"),)
-        self._settings = settings
-        self._events = events
-        self._clock = clock
-        self._links: dict[tuple[str, str], tuple[Link, asyncio.Task[None]]] = {}
-        self._shares: Mapping[str, Share] = {}
-
-    def keep(self, contacts: Iterable[Member]) -> None:
-        """Have a link to each of these and to nobody else."""
-        wanted = {(member.id, member.addresses.internal): member for member in contacts}
-        for key in self._links.keys() - wanted.keys():
-            _, task = self._links.pop(key)
-            task.cancel()
-        for key, member in wanted.items():
-            known = self._links.get(key)
-            if known is not None:
-                known[0].contact = member
-                continue
-            link = Link(
-                member,
-                hello=self._hello,
-                metadata=self._metadata,
-                settings=self._settings,
-                events=self._events,
-                clock=self._clock,
-            )
-            share = self._shares.get(member.id)
-            if share is not None:
-                link.assign(share)
-            task = self._group.create_task(link.run(), name=f"link {member.id}")
-            self._links[key] = (link, task)
-
-    def assign(self, shares: Mapping[str, Share], changed: Iterable[str]) -> None:
-        """The shares of the newest map; only `changed` ones are sent over open streams."""
-        self._shares = shares
-        wanted = set(changed)
-        for (worker, _), (link, _) in self._links.items():
-            share = shares.get(worker)
-            if worker in wanted and share is not None:
-                link.assign(share)
-
-    def link_of(self, worker: str) -> Link | None:
-        """The open link of a worker, if there is one."""
-        for (name, _), (link, _) in self._links.items():
-            if name == worker and link.up:
-                return link
-        return None

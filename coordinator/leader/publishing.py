@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from coordinator.election.contract import Term
-from coordinator.leader.links import Links
+from coordinator.leader.linkset import Links
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.planning import Change, shares_of
 from fleet.clock import Clock

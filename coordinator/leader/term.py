@@ -21,15 +21,16 @@ from coordinator.groups import PoolGroups
 from coordinator.knowledge import Knowledge
 from coordinator.leader import recall
 from coordinator.leader.doubt import LeadershipLost, LeaseInDoubt
-from coordinator.leader.links import Links
+from coordinator.leader.linkset import Links
+from coordinator.leader.peers import peers_of
 from coordinator.leader.probe import answers
 from coordinator.leader.publishing import Publisher
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.leader.signals import Signals
 from coordinator.leader.targets import Targets
-from coordinator.membership import Death, Judged, Judgement, Membership
+from coordinator.membership import Death, Judgement, Membership
 from coordinator.metrics import Metrics
-from coordinator.planning import Next, Peer, Pending, Situation, plan
+from coordinator.planning import Next, Pending, Situation, plan
 from coordinator.routes.contract import Routes
 from coordinator.statuses import Holdings, statuses
 from coordinator.view import DrainConflict, UnknownWorker
@@ -40,7 +41,6 @@ from fleet.model import (
     EpochVersion,
     GroupKey,
     Member,
-    MemberState,
     ShardMap,
 )
 from fleet.model.identity import NONE
@@ -306,7 +306,7 @@ class LeaderTerm:
 
     async def _plan(self, judgement: Judgement, now: float) -> None:
         previous = self._previous
-        peers = _peers(judgement.living, previous)
+        peers = peers_of(judgement.living, previous)
         groups = self._around.groups.groups()
         self._targets.update(
             previous=previous,
@@ -390,18 +390,3 @@ class LeaderTerm:
         except TimeoutError:
             raise DrainConflict(f"{worker} does not take the mark; try again") from None
         log.info("drain mark sent", extra={"worker": worker, "on": on})
-
-
-def _peers(living: tuple[Judged, ...], previous: ShardMap | None) -> dict[str, Peer]:
-    """Who may hold groups: whoever was reached, or is in the map already."""
-    known = {} if previous is None else previous.incarnations
-    return {
-        judged.member.id: Peer(
-            judged.member.id,
-            judged.member.incarnation,
-            judged.member.addresses.ext_proc,
-            accepts=not judged.member.draining and judged.state is not MemberState.DRAINING,
-        )
-        for judged in living
-        if judged.reached or known.get(judged.member.id) == judged.member.incarnation
-    }

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from coordinator.election.contract import Term
-from coordinator.leader.links import Links
+from coordinator.leader.linkset import Links
 from coordinator.leader.publishing import Publisher
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.planning import Change, shares_of

@@ -6,140 +6,32 @@ nothing strays to it any more. `since` changes only with the owners, and every c
 leaves a record for the audit stream.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from coordinator.planning.facts import (
+    CANCELLED,
+    DEADLINE,
+    DONE,
+    GAINER_DEAD,
+    Change,
+    Next,
+    Peer,
+    Pending,
+    Situation,
+    Target,
+    TargetOf,
+)
 from fleet.model import (
-    DeadMember,
     EpochVersion,
     GroupKey,
     Hold,
-    LeaderInfo,
-    Member,
     Phase,
     Placement,
     PoolId,
     Reason,
     ShardMap,
-    Share,
-    ShareEntry,
 )
-
-DONE = "done"
-DEADLINE = "deadline"
-CANCELLED = "cancelled"
-GAINER_DEAD = "gainer_dead"
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A worker that is not dead.
-
-    Attributes:
-        accepts: whether it may be given groups (it is not draining).
-    """
-
-    id: str
-    incarnation: str
-    ext_proc: str
-    accepts: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """How far a worker says it is with one group; see the control messages' HoldReport."""
-
-    hold: Hold
-    synced: bool
-    quiet: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The latest report of one living incarnation.
-
-    Attributes:
-        version: the last share that it applied.
-    """
-
-    version: EpochVersion
-    holds: Mapping[GroupKey, Held]
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where placement wants a group, and why."""
-
-    owner: str | None
-    standby: str | None
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A group that changed hands, or failed to; times are wall-clock seconds."""
-
-    group: GroupKey
-    source: str
-    target: str
-    reason: Reason
-    started: float
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """When and with which version a group began to open or to move.
-
-    Attributes:
-        began: monotonic seconds.
-        wall: wall-clock seconds, for the audit record.
-        version: reports of an older share say nothing about it.
-    """
-
-    began: float
-    wall: float
-    version: EpochVersion
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """All that the next map follows from.
-
-    Attributes:
-        previous: the last published map, or None.
-        version: what the next map will be numbered, if there is one.
-        groups: every route group there is, with its pools.
-        peers: living workers by id.
-        told: latest reports by worker id.
-        pending: of the last plan; a new leader starts with none.
-        now, wall: monotonic and wall-clock seconds.
-    """
-
-    fleet: str
-    leader: LeaderInfo
-    previous: ShardMap | None
-    version: EpochVersion
-    groups: Mapping[GroupKey, tuple[PoolId, ...]]
-    peers: Mapping[str, Peer]
-    dead: tuple[DeadMember, ...]
-    told: Mapping[str, Told]
-    pending: Mapping[GroupKey, Pending]
-    now: float
-    wall: float
-    move_deadline_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Next:
-    """The outcome: `shard_map` is None if nothing changed."""
-
-    shard_map: ShardMap | None
-    changes: tuple[Change, ...]
-    pending: Mapping[GroupKey, Pending]
-
-
-TargetOf = Callable[[GroupKey], Target]
 
 
 def survivors(previous: ShardMap | None, peers: Mapping[str, Peer]) -> frozenset[str]:
@@ -435,88 +327,4 @@ def _differs(previous: ShardMap | None, following: ShardMap) -> bool:
         or previous.incarnations != following.incarnations
         or previous.addresses != following.addresses
         or previous.dead != following.dead
-    )
-
-
-def shares_of(shard_map: ShardMap) -> dict[str, Share]:
-    """The share of every worker of the map, in one pass (fleet.model.share_of is one worker's)."""
-    entries: dict[str, list[ShareEntry]] = {worker: [] for worker in shard_map.incarnations}
-    for placement in shard_map.placements.values():
-        owner = placement.owners[0] if placement.owners else None
-        for worker, hold in _holds_of(placement).items():
-            if worker in entries:
-                entries[worker].append(ShareEntry(placement.group, hold, placement.pools, owner))
-    return {
-        worker: Share(
-            shard_map.fleet,
-            worker,
-            shard_map.incarnations[worker],
-            shard_map.version,
-            tuple(mine),
-        )
-        for worker, mine in entries.items()
-    }
-
-
-def _holds_of(placement: Placement) -> dict[str, Hold]:
-    """Who holds the group and how; the first of owner, gainer, former owner, stand-by counts."""
-    holds = dict.fromkeys(placement.owners, Hold.OWNER)
-    if placement.moving_to is not None:
-        holds.setdefault(placement.moving_to, Hold.OPENING)
-    for worker in placement.draining:
-        holds.setdefault(worker, Hold.DRAINING)
-    if placement.standby is not None:
-        holds.setdefault(placement.standby, Hold.STANDBY)
-    return holds
-
-
-def rebuild(
-    *,
-    fleet: str,
-    leader: LeaderInfo,
-    members: Iterable[Member],
-    groups: Mapping[GroupKey, tuple[PoolId, ...]],
-    wall: float,
-) -> ShardMap | None:
-    """The map as the workers themselves remember it, or None if none of them owns anything.
-
-    For a leader that has no map: no memory of its own and an emptied store. Of two workers that
-    both claim a group, the one that has seen the higher epoch.version is right.
-    """
-    ordered = sorted(members, key=lambda member: (member.seen, member.id), reverse=True)
-    owners: dict[GroupKey, str] = {}
-    standbys: dict[GroupKey, str] = {}
-    draining: dict[GroupKey, list[str]] = {}
-    for member in ordered:
-        for group, hold in member.holds.items():
-            if hold is Hold.OWNER:
-                owners.setdefault(group, member.id)
-            elif hold is Hold.STANDBY:
-                standbys.setdefault(group, member.id)
-            elif hold is Hold.DRAINING:
-                draining.setdefault(group, []).append(member.id)
-    placements = {
-        group: Placement(
-            group,
-            pools,
-            Phase.OWNED,
-            (owners[group],),
-            standbys.get(group),
-            Reason.KEPT,
-            since=wall,
-            draining=tuple(draining.get(group, ())),
-        )
-        for group, pools in groups.items()
-        if group in owners
-    }
-    if not placements:
-        return None
-    return ShardMap(
-        fleet=fleet,
-        version=ordered[0].seen,
-        published_at=wall,
-        leader=leader,
-        placements=placements,
-        incarnations={member.id: member.incarnation for member in ordered},
-        addresses={member.id: member.addresses.ext_proc for member in ordered},
     )

@@ -1,0 +1,74 @@
+"""All links of one term: one to each worker that is known, none to anybody else."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from coordinator.leader.links import Link, LinkEvents
+from fleet.clock import Clock
+from fleet.control.messages import LeaderHello
+from fleet.model import Member, Share
+from fleet.settings.model import MembershipSettings
+
+
+class Links:
+    """All links of one term. Tasks live in the task group that is handed in."""
+
+    def __init__(
+        self,
+        group: asyncio.TaskGroup,
+        *,
+        hello: Callable[[], LeaderHello],
+        token: str,
+        settings: MembershipSettings,
+        events: LinkEvents,
+        clock: Clock,
+    ) -> None:
+        self._group = group
+        self._hello = hello
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._settings = settings
+        self._events = events
+        self._clock = clock
+        self._links: dict[tuple[str, str], tuple[Link, asyncio.Task[None]]] = {}
+        self._shares: Mapping[str, Share] = {}
+
+    def keep(self, contacts: Iterable[Member]) -> None:
+        """Have a link to each of these and to nobody else."""
+        wanted = {(member.id, member.addresses.internal): member for member in contacts}
+        for key in self._links.keys() - wanted.keys():
+            _, task = self._links.pop(key)
+            task.cancel()
+        for key, member in wanted.items():
+            known = self._links.get(key)
+            if known is not None:
+                known[0].contact = member
+                continue
+            link = Link(
+                member,
+                hello=self._hello,
+                metadata=self._metadata,
+                settings=self._settings,
+                events=self._events,
+                clock=self._clock,
+            )
+            share = self._shares.get(member.id)
+            if share is not None:
+                link.assign(share)
+            task = self._group.create_task(link.run(), name=f"link {member.id}")
+            self._links[key] = (link, task)
+
+    def assign(self, shares: Mapping[str, Share], changed: Iterable[str]) -> None:
+        """The shares of the newest map; only `changed` ones are sent over open streams."""
+        self._shares = shares
+        wanted = set(changed)
+        for (worker, _), (link, _) in self._links.items():
+            share = shares.get(worker)
+            if worker in wanted and share is not None:
+                link.assign(share)
+
+    def link_of(self, worker: str) -> Link | None:
+        """The open link of a worker, if there is one."""
+        for (name, _), (link, _) in self._links.items():
+            if name == worker and link.up:
+                return link
+        return None

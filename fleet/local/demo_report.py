@@ -16,7 +16,7 @@ TITLES = {
     Event.DRAIN: "planned drain",
     Event.WORKER_KILL: "worker kill -9",
     Event.LEADER_KILL: "leader kill -9",
-    Event.REDIS_RESTART: "store restarted empty",
+    Event.REDIS_RESTART: "store emptied",
 }
 
 

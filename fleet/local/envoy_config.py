@@ -108,8 +108,12 @@ def _policy(name: str, package: str, more: Json) -> Json:
     return {"policies": [{"typed_extension_config": {"name": full, "typed_config": config}}]}
 
 
-def pool_cluster(pool: Pool, pods: Path) -> Json:
-    """The cluster of a pool's pods: the pick decides, round robin if there is none."""
+def pool_cluster(pool: Pool, pods: Path | Json) -> Json:
+    """The cluster of a pool's pods: the pick decides, round robin if there is none.
+
+    Args:
+        pods: folder of the pods' files, or the pool's assignment itself.
+    """
     path = [{"key": PICK_KEY}]
     policy = _policy(
         "override_host",
@@ -123,12 +127,16 @@ def pool_cluster(pool: Pool, pods: Path) -> Json:
     cluster: Json = {
         "@type": TYPE + "envoy.config.cluster.v3.Cluster",
         "name": pods_cluster(pool.ref),
-        "type": "EDS",
         "connect_timeout": "1s",
-        "eds_cluster_config": {"eds_config": _from_file(pods / pods_file_name(pool.ref))},
         "load_balancing_policy": policy,
         "circuit_breakers": _limits(),
     }
+    if isinstance(pods, Path):
+        eds_config = _from_file(pods / pods_file_name(pool.ref))
+        cluster.update(type="EDS", eds_cluster_config={"eds_config": eds_config})
+    else:
+        assignment = {key: value for key, value in pods.items() if key != "@type"}
+        cluster.update(type="STATIC", load_assignment=assignment)
     if pool.app_protocol in ("kubernetes.io/h2c", "http2", "h2c"):
         cluster["typed_extension_protocol_options"] = _http2(keepalive=False)
     return cluster

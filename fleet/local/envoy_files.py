@@ -5,11 +5,14 @@ Rules:
    (Envoy refuses all clusters if one names a file that is not there), and stays while the pool is.
 2. A route is written only when Envoy has both of its clusters: with a missing ext_proc cluster it
    would let requests pass without a pick (envoyproxy/envoy#45220). Routes go before clusters do.
-3. Pods have files of their own, so that pod churn replaces no cluster.
+3. Pods have files of their own, so that pod churn replaces no cluster; but when the files that
+   Envoy can follow would not suffice, the pods stand in the cluster file.
+4. No more pools than Envoy can follow: it aborts when it runs out of inotify instances.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +32,10 @@ from fleet.local.envoy_config import (
     pool_route,
     route_configuration,
 )
+from fleet.local.watches import UNKNOWN
 from fleet.model import GroupKey, Pod, Pool, PoolRef, endpoints_of
+
+log = logging.getLogger(__name__)
 
 LiveClusters = Callable[[], Awaitable[Collection[str]]]
 
@@ -91,11 +97,15 @@ class EnvoyFiles:
 
     Attributes:
         live_clusters: names of the clusters that Envoy has, or raises AdminUnavailable.
+        watches: files that Envoy can follow.
     """
 
     folders: Folders
     live_clusters: LiveClusters
     route_timeout_seconds: float = ROUTE_TIMEOUT_SECONDS
+    watches: int = UNKNOWN
+    _inline: bool = False
+    _too_many: int = 0
     _clusters: _Written = field(default_factory=_Written)
     _routes: _Written = field(default_factory=_Written)
     _pods: dict[PoolRef, _Written] = field(default_factory=dict)
@@ -127,8 +137,7 @@ class EnvoyFiles:
             if pool.group is not None
         ]
         self._write_routes(routed)
-        self._write_pods(routed, pods)
-        self._write_clusters(routed)
+        self._write_clusters(routed, self._write_pods(routed, pods))
         if not all(self._is_live(item) for item in routed):
             self._live = frozenset(await self.live_clusters())
             self._write_routes(routed)
@@ -142,34 +151,54 @@ class EnvoyFiles:
         routes = [pool_route(i.pool, i.picker, self.route_timeout_seconds) for i in live]
         self._put(self.folders.routes, self._routes, [route_configuration(routes)])
 
-    def _write_pods(self, routed: Iterable[_Routed], pods: Collection[Pod]) -> None:
-        wanted = {item.pool.ref: item.pool for item in routed}
+    def _write_pods(self, routed: Iterable[_Routed], pods: Collection[Pod]) -> dict[PoolRef, Json]:
         by_namespace: dict[str, list[Pod]] = {}
         for pod in pods:
             by_namespace.setdefault(pod.namespace, []).append(pod)
-        for ref, pool in wanted.items():
-            endpoints = endpoints_of(pool, by_namespace.get(ref.namespace, ()))
-            written = self._pods.setdefault(ref, _Written())
-            path = self.folders.pods / pods_file_name(ref)
-            self._put(path, written, [pool_assignment(ref, endpoints)])
-        for ref in [ref for ref in self._pods if ref not in wanted]:
-            del self._pods[ref]  # the file stays: Envoy may still have the cluster
-
-    def _write_clusters(self, routed: Iterable[_Routed]) -> None:
-        clusters: dict[str, Json] = {}
-        groups: set[GroupKey] = set()
+        assignments: dict[PoolRef, Json] = {}
         for item in routed:
-            groups.add(item.group)
-            if item.group not in self._have_eds:
-                if not (self.folders.eds / eds_file_name(item.group)).exists():
-                    continue
-                self._have_eds.add(item.group)
+            ref = item.pool.ref
+            endpoints = endpoints_of(item.pool, by_namespace.get(ref.namespace, ()))
+            assignments[ref] = pool_assignment(ref, endpoints)
+            written = self._pods.setdefault(ref, _Written())
+            self._put(self.folders.pods / pods_file_name(ref), written, [assignments[ref]])
+        for ref in [ref for ref in self._pods if ref not in assignments]:
+            del self._pods[ref]  # the file stays: Envoy may still have the cluster
+        return assignments
+
+    def _admitted(self, routed: Sequence[_Routed]) -> list[_Routed]:
+        """Pools whose group has its file, at most as many as Envoy can follow; known ones first."""
+        self._have_eds &= {item.group for item in routed}
+        known = [item for item in routed if item.group in self._have_eds]
+        fresh = [
+            item
+            for item in routed
+            if item.group not in self._have_eds
+            and (self.folders.eds / eds_file_name(item.group)).exists()
+        ]
+        chosen = [*known, *fresh][: self.watches]
+        too_many = len(known) + len(fresh) - len(chosen)
+        if too_many > self._too_many:
+            log.error("gateway full", extra={"pools": len(routed), "without_route": too_many})
+        self._too_many = too_many
+        self._have_eds = {item.group for item in chosen}
+        return chosen
+
+    def _write_clusters(
+        self, routed: Sequence[_Routed], assignments: Mapping[PoolRef, Json]
+    ) -> None:
+        clusters: dict[str, Json] = {}
+        # Once inline, always inline: going back would replace all clusters again.
+        self._inline = self._inline or 2 * len(routed) > self.watches
+        for item in self._admitted(routed):
+            ref = item.pool.ref
             cluster = picker_cluster(item.picker, item.group, self.folders.eds)
             clusters.setdefault(item.picker.cluster, cluster)
-            clusters[pods_cluster(item.pool.ref)] = pool_cluster(item.pool, self.folders.pods)
-        self._have_eds &= groups
+            pods = assignments[ref] if self._inline else self.folders.pods
+            clusters[pods_cluster(ref)] = pool_cluster(item.pool, pods)
         self._live &= clusters.keys()
-        self._put(self.folders.clusters, self._clusters, list(clusters.values()))
+        by_name = sorted(clusters.values(), key=lambda cluster: str(cluster["name"]))
+        self._put(self.folders.clusters, self._clusters, by_name)
 
     def _put(self, path: Path, written: _Written, resources: list[Json]) -> None:
         text = json.dumps(resources)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import aiohttp
 
-from fleet.errors import FleetError
+from fleet.errors import FleetError, SettingsError
 from fleet.local import processes, sample
 from fleet.local.api import CoordinatorApi
 from fleet.local.children import Child, Children, Spec, failure
@@ -38,6 +38,7 @@ from fleet.local.processes import Process
 from fleet.local.readiness import not_in_gateway, owners_of, without_owner
 from fleet.local.state import FleetState
 from fleet.local.store import PORT_TRIES, LocalStore
+from fleet.local.watches import free_watches, too_many_pools
 from fleet.local.world import Say, World
 from fleet.model import Pod, Pool, group_pools
 
@@ -88,7 +89,8 @@ class LocalFleet:
 
         Raises:
             ChildFailed: a process could not be started at all.
-            SettingsError: the Redis that was named does not answer.
+            SettingsError: the Redis that was named does not answer, or there are more pools than
+                Envoy can follow.
         """
         if self._plan.options.manifests is None:
             await self._start_sample()
@@ -140,7 +142,11 @@ class LocalFleet:
             return frozenset(await self._admin.clusters())
 
         seconds = self._plan.options.route_timeout_seconds
-        files = EnvoyFiles(self.folder.envoy, live_clusters, seconds)
+        watches = await asyncio.to_thread(free_watches)
+        pools, _ = self._snapshot()
+        if len(pools) > watches:
+            raise SettingsError([too_many_pools(len(pools), watches)])
+        files = EnvoyFiles(self.folder.envoy, live_clusters, seconds, watches)
         files.prepare()
         await self._start_made("envoy", make)
         self._follower = GatewayFollower(files, self._routes_version, self._snapshot)

@@ -103,6 +103,8 @@ class Traffic:
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 await self._exchange(target, stream, begun)
+        except aiohttp.ClientPayloadError:
+            outcome, why = Outcome.CUT, "the answer ends too early"
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, _Bad) as error:
             outcome = Outcome.CUT if begun else Outcome.FAILED
             why = f"{type(error).__name__} {error}".removeprefix("_Bad ")[:120]

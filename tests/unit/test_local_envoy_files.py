@@ -136,6 +136,39 @@ async def test_pods_have_a_file_of_their_own(envoy: _Envoy) -> None:
     assert envoy.files.folders.clusters.read_text() == before
 
 
+async def test_pods_stand_in_the_clusters_when_watches_are_scarce(envoy: _Envoy) -> None:
+    """Two pools need four files; with three to spare, only the leader's two are followed."""
+    envoy.files.watches = 3
+    for pool in (RED, BLUE):
+        envoy.lead(pool)
+    pod = Pod("acme", "red-0", "a", {"app": "red"}, "10.0.0.1", True)
+    await envoy.files.sync([RED, BLUE], [pod])
+    found = {c["name"]: c for c in envoy.written(envoy.files.folders.clusters)}
+    made = found[pods_cluster(RED.ref)]
+    assert made["type"] == "STATIC"
+    assert made["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"]["address"] == {
+        "socket_address": {"address": "10.0.0.1", "port_value": 8000}
+    }
+    followed = [c for c in found.values() if "eds_cluster_config" in c]
+    assert len(followed) == 2
+
+
+async def test_no_more_pools_than_envoy_can_follow(
+    envoy: _Envoy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would abort; the pool that came first stays, the other has no route and is told once."""
+    envoy.files.watches = 1
+    envoy.lead(RED)
+    envoy.live = _clusters(RED) | _clusters(BLUE)
+    await envoy.files.sync([RED], [])
+    envoy.lead(BLUE)
+    assert await envoy.files.sync([RED, BLUE], []) == (BLUE.ref,)
+    assert await envoy.files.sync([RED, BLUE], []) == (BLUE.ref,)
+    assert envoy.clusters() == _clusters(RED)
+    assert envoy.routes() == ["/acme/red/"]
+    assert [record.getMessage() for record in caplog.records] == ["gateway full"]
+
+
 def test_a_group_of_two_pools_may_have_two_picker_clusters() -> None:
     """AI Gateway has one per pool, Istio one per Service port."""
     istio = GroupKey("acme", "llama-8b-epp", 9002)

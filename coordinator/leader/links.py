@@ -226,7 +226,9 @@ class Link:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         for task in done:
-            task.result()
+            # A call that was cancelled cancels whoever waits on it; the link itself goes on.
+            if not task.cancelled():
+                task.result()
 
     async def _send(self, call: Call) -> None:
         while True:

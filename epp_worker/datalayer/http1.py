@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 MAX_HEAD_BYTES = 16 * 1024
 _MAX_SIZE_LINE = 256
+_FEW_CHUNKS = 2000
+_SMALL_CHUNK_BYTES = 64
+"""After so many chunks they must be this long on average: each costs the same time to read."""
 
 
 class BadResponse(ValueError):
@@ -23,7 +26,18 @@ class ResponseReader:
         received: bytes that arrived so far.
     """
 
-    __slots__ = ("_body", "_buffer", "_left", "_limit", "_part", "done", "received", "reusable")
+    __slots__ = (
+        "_body",
+        "_buffer",
+        "_chunks",
+        "_left",
+        "_limit",
+        "_part",
+        "_pieces",
+        "done",
+        "received",
+        "reusable",
+    )
 
     def __init__(self, body: Callable[[bytes], None], *, limit: int) -> None:
         """
@@ -38,7 +52,9 @@ class ResponseReader:
         self._limit = limit
         self._buffer = b""
         self._left = 0
-        self._part: Callable[[bytes], bytes | None] = self._head
+        self._part: Callable[[bytes, int], int] = self._head
+        self._pieces: list[bytes] = []
+        self._chunks = 0
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes.
@@ -49,13 +65,20 @@ class ResponseReader:
         self.received += len(data)
         if self.received > self._limit:
             raise BadResponse(f"more than {self._limit} bytes")
-        rest: bytes | None = self._buffer + data if self._buffer else data
-        self._buffer = b""
-        while rest and not self.done:
-            held, rest = rest, self._part(rest)
-            if rest is None:  # the part needs more than has come
-                self._buffer = held
-        if self.done and rest:
+        if self._buffer:
+            data = self._buffer + data
+            self._buffer = b""
+        at = 0
+        while at < len(data) and not self.done:
+            after = self._part(data, at)
+            if after < 0:  # the part needs more than has come
+                self._buffer = data[at:]
+                break
+            at = after
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            self._body(b"".join(pieces))
+        if self.done and at < len(data):
             self.reusable = False
 
     def eof(self) -> None:
@@ -69,13 +92,13 @@ class ResponseReader:
         self.done = True
         self.reusable = False
 
-    def _head(self, data: bytes) -> bytes | None:
-        end = data.find(b"\r\n\r\n")
-        if end < 0 or end > MAX_HEAD_BYTES:
-            if len(data) > MAX_HEAD_BYTES:
+    def _head(self, data: bytes, at: int) -> int:
+        end = data.find(b"\r\n\r\n", at)
+        if end < 0 or end - at > MAX_HEAD_BYTES:
+            if len(data) - at > MAX_HEAD_BYTES:
                 raise BadResponse("the response head is too long")
-            return None
-        status, *lines = data[:end].split(b"\r\n")
+            return -1
+        status, *lines = data[at:end].split(b"\r\n")
         version, _, code = status.partition(b" ")
         if not version.startswith(b"HTTP/1.") or code[:4].strip() != b"200":
             raise BadResponse(f"answered {code[:3].decode('latin-1')!r} instead of 200")
@@ -85,7 +108,7 @@ class ResponseReader:
             headers[name.strip().lower()] = value.strip().lower()
         self._choose_body(headers)
         self.reusable = self._part != self._to_the_end and _keeps_alive(version, headers)
-        return data[end + 4 :]
+        return end + 4
 
     def _choose_body(self, headers: dict[bytes, bytes]) -> None:
         if b"chunked" in headers.get(b"transfer-encoding", b""):
@@ -102,58 +125,61 @@ class ResponseReader:
         else:
             self._part = self._to_the_end
 
-    def _sized(self, data: bytes) -> bytes:
-        piece, rest = data[: self._left], data[self._left :]
+    def _sized(self, data: bytes, at: int) -> int:
+        piece = data[at : at + self._left]
         self._left -= len(piece)
-        self._body(piece)
+        self._pieces.append(piece)
         self.done = self._left == 0
-        return rest
+        return at + len(piece)
 
-    def _to_the_end(self, data: bytes) -> bytes:
-        self._body(data)
-        return b""
+    def _to_the_end(self, data: bytes, at: int) -> int:
+        self._pieces.append(data[at:])
+        return len(data)
 
-    def _chunk_size(self, data: bytes) -> bytes | None:
-        end = data.find(b"\r\n")
+    def _chunk_size(self, data: bytes, at: int) -> int:
+        end = data.find(b"\r\n", at)
         if end < 0:
-            if len(data) > _MAX_SIZE_LINE:
+            if len(data) - at > _MAX_SIZE_LINE:
                 raise BadResponse("a chunk's size has no end")
-            return None
-        digits = data[:end].partition(b";")[0].strip()
+            return -1
+        digits = data[at:end].partition(b";")[0].strip()
         try:
             size = int(digits, 16) if len(digits) <= 8 and digits.isalnum() else -1
         except ValueError:
             size = -1
         if size < 0:
             raise BadResponse("a chunk's size is no number")
+        self._chunks += 1
+        if self._chunks > _FEW_CHUNKS and self.received < self._chunks * _SMALL_CHUNK_BYTES:
+            raise BadResponse("its chunks are too small")
         self._left = size
         self._part = self._chunk if size else self._trailer
-        return data[end + 2 :]
+        return end + 2
 
-    def _chunk(self, data: bytes) -> bytes:
-        piece, rest = data[: self._left], data[self._left :]
+    def _chunk(self, data: bytes, at: int) -> int:
+        piece = data[at : at + self._left]
         self._left -= len(piece)
-        self._body(piece)
+        self._pieces.append(piece)
         if self._left == 0:
             self._part = self._chunk_end
-        return rest
+        return at + len(piece)
 
-    def _chunk_end(self, data: bytes) -> bytes | None:
-        if len(data) < 2:
-            return None
-        if data[:2] != b"\r\n":
+    def _chunk_end(self, data: bytes, at: int) -> int:
+        if len(data) - at < 2:
+            return -1
+        if data[at : at + 2] != b"\r\n":
             raise BadResponse("a chunk is longer than its size")
         self._part = self._chunk_size
-        return data[2:]
+        return at + 2
 
-    def _trailer(self, data: bytes) -> bytes | None:
-        end = data.find(b"\r\n")
+    def _trailer(self, data: bytes, at: int) -> int:
+        end = data.find(b"\r\n", at)
         if end < 0:
-            if len(data) > MAX_HEAD_BYTES:
+            if len(data) - at > MAX_HEAD_BYTES:
                 raise BadResponse("a trailer has no end")
-            return None
-        self.done = end == 0
-        return data[end + 2 :]
+            return -1
+        self.done = end == at
+        return end + 2
 
 
 def _keeps_alive(version: bytes, headers: dict[bytes, bytes]) -> bool:

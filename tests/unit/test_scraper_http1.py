@@ -57,6 +57,7 @@ def test_cut_short(name: str) -> None:
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
         b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (1 << 20),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 3000,
         b"x" * (MAX_HEAD_BYTES + 1),
     ],
 )

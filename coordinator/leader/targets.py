@@ -84,7 +84,12 @@ class Targets:
         if self._ring is None or plan.ring != self._ring.spec:
             self._ring = Ring.build(plan.ring)
         rolling = len({members[worker].version for worker in peers}) > 1
-        self._decisions = self._within_budget(plan.decisions, currents, rolling=rolling, now=now)
+        if any(candidate.accepts for candidate in candidates):
+            self._decisions = self._within_budget(
+                plan.decisions, currents, rolling=rolling, now=now
+            )
+        else:
+            self._decisions = _stay(plan.decisions, currents)
         self._cap = plan.cap
         self._key, self._groups, self._placed = key, groups, now
 
@@ -122,6 +127,19 @@ class Targets:
 def _candidate(member: Member, *, accepts: bool) -> Candidate:
     weight = min(max(member.weight, 1), MAX_WEIGHT)
     return Candidate(member.id, weight, member.zone, member.node, accepts)
+
+
+def _stay(
+    decisions: Mapping[GroupKey, Decision], currents: Mapping[GroupKey, Current]
+) -> dict[GroupKey, Decision]:
+    """All workers drain: whoever owns a group keeps it, only orphans are given to somebody."""
+    staying = {}
+    for group, decision in decisions.items():
+        owner = currents[group].owner if group in currents else None
+        if owner is not None and decision.owner != owner:
+            decision = Decision(owner, currents[group].standby, Reason.KEPT)
+        staying[group] = decision
+    return staying
 
 
 def _currents(

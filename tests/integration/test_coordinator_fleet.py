@@ -337,3 +337,31 @@ async def test_a_restarted_worker_is_a_new_one(tmp_path: Path, valkey: Valkey) -
         assert (fleet.map.dead[-1].id, fleet.map.dead[-1].incarnation) == ("worker-0", old)
         moved = [m for m in await fleet.store.moves(100) if m.reason == "owner_dead"]
         assert len(moved) == len(lost)
+
+
+async def test_a_worker_that_never_answers_stalls_nobody(tmp_path: Path, valkey: Valkey) -> None:
+    """Known by its beat, silent on its port: the others are placed after one TTL."""
+    async with running_fleet(tmp_path, valkey.url, coordinators=0, workers=0, pools=0) as fleet:
+        fleet.pools(*[f"pool-{n}" for n in range(6)])
+        for n in range(3):
+            await fleet.worker(f"worker-{n}")
+        await asyncio.sleep(0.2)
+        fleet.workers["worker-2"].hang()
+        await fleet.coordinator("coordinator-0")
+        owners = await fleet.settled(6, seconds=4.0)
+        assert set(owners.values()) == {("worker-0",), ("worker-1",)}
+
+
+async def test_when_all_drain_all_keep_serving(tmp_path: Path, valkey: Valkey) -> None:
+    """There is nobody to hand over to."""
+    async with running_fleet(tmp_path, valkey.url, workers=2) as fleet:
+        await fleet.leader.app.set_drain("worker-0", True)
+        await until(lambda: set(fleet.owners().values()) == {("worker-1",)}, what="all at worker-1")
+        await fleet.settled(6)
+        await fleet.leader.app.set_drain("worker-1", True)
+        await until(
+            lambda: all(s.state is MemberState.DRAINING for s in fleet.leader.app.members()),
+            what="both draining",
+        )
+        assert await fleet.settled(6) == dict.fromkeys(fleet.owners(), ("worker-1",))
+        assert len(fleet.workers["worker-1"].holds(Hold.OWNER)) == 6

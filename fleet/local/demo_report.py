@@ -89,7 +89,7 @@ def result_table(result: Result) -> Table:
     for name in ("requests", "failed", "cut", "good again"):
         table.add_column(name, justify="right")
     table.add_column("budget", no_wrap=True)
-    table.add_column("")
+    table.add_column("result", no_wrap=True)
     for verdict in result.verdicts:
         again = verdict.good_again_ms
         table.add_row(

@@ -3,6 +3,7 @@
 The kernel counts instances by user (fs.inotify.max_user_instances, by default 128).
 """
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -15,19 +16,25 @@ UNKNOWN = 128
 """The kernel's default, where the limit cannot be read."""
 
 
+def _held_by(process: Path) -> int:
+    """Instances of one process; what cannot be looked at (it ended, was closed) counts as none."""
+    count = 0
+    try:
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                count += "inotify" in str(descriptor.readlink())
+    except OSError:
+        return count
+    return count
+
+
 def _used() -> int:
     """Instances that this user's processes hold now, as far as we may look."""
     count, own = 0, os.getuid()
     for entry in PROC.iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            if entry.stat().st_uid != own:
-                continue
-            links = [str(descriptor.readlink()) for descriptor in (entry / "fd").iterdir()]
-        except OSError:
-            continue  # it ended, or is not ours to look into
-        count += sum("inotify" in link for link in links)
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == own:
+                count += _held_by(entry)
     return count
 
 

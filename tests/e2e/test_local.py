@@ -200,6 +200,16 @@ def test_a_taken_gateway_port_is_2(tmp_path: Path) -> None:
             assert f"127.0.0.1:{port} is in use" in made.output
 
 
+def test_a_redis_that_does_not_answer_is_2(tmp_path: Path) -> None:
+    """Told in one line, without the password; nothing is left."""
+    url = "redis://:hidden@127.0.0.1:1/0"
+    with local_process(tmp_path, "--gateway", "none", "--redis-url", url) as made:
+        assert made.wait(30) == 2
+        assert "redis.url: no answer" in made.output
+        assert "hidden" not in made.output
+        assert made.family() == set()
+
+
 def test_deaths_are_told_and_the_last_worker_ends_it(tmp_path: Path) -> None:
     """The first death is reported and the fleet goes on; without any worker it is exit 1."""
     options = ("--gateway", "none", "--workers", "2", "--coordinators", "1")

@@ -16,7 +16,6 @@ from coordinator.knowledge import Knowledge
 from coordinator.leader.term import LeaderTerm, Surroundings
 from coordinator.metrics import Metrics
 from coordinator.routes.contract import Routes
-from coordinator.supervision import Supervision
 from coordinator.view import NotLeading
 from coordinator.web import start_web
 from fleet.clock import Clock
@@ -24,6 +23,7 @@ from fleet.model import LeaderInfo, MemberStatus, ShardMap
 from fleet.settings.model import Settings
 from fleet.sources.contract import Source
 from fleet.store.contract import Store
+from fleet.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Coordinator:
         self._parts = parts
         self._knowledge = Knowledge()
         self._metrics = Metrics()
-        self._supervision = Supervision()
+        self._supervisor = Supervisor(lambda reason: None)
         self._term: LeaderTerm | None = None
         self._candidate: Candidate | None = None
         self._groups: PoolGroups | None = None
@@ -109,12 +109,12 @@ class Coordinator:
             clock=parts.clock,
         )
         try:
-            self._supervision.run(follower.run(), "follower")
-            self._supervision.run(candidate.run(), "candidate")
+            self._supervisor.run(follower.run(), "follower")
+            self._supervisor.run(candidate.run(), "candidate")
             log.info("coordinator up", extra={"http": me.http, "internal": me.internal})
             await stop.wait()
         finally:
-            await self._supervision.close()
+            await self._supervisor.close()
 
     # -- leading --------------------------------------------------------------------------------
 
@@ -196,8 +196,8 @@ class Coordinator:
 
     def ready(self) -> str | None:
         """See `View.ready`."""
-        if self._supervision.failed is not None:
-            return f"task {self._supervision.failed!r} has died"
+        if self._supervisor.failed is not None:
+            return self._supervisor.failed
         if self._candidate is None or self._groups is None:
             return "starting"
         if not self._groups.synced():
@@ -208,7 +208,7 @@ class Coordinator:
 
     def alive(self) -> bool:
         """See `View.alive`."""
-        return self._supervision.failed is None
+        return self._supervisor.failed is None
 
     async def set_drain(self, worker: str, on: bool) -> None:
         """See `View.set_drain`."""

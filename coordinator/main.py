@@ -10,18 +10,16 @@ import gc
 import logging
 import os
 import random
-import resource
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from coordinator.app import Coordinator, Parts
-from coordinator.memory_routes import MemoryRoutes
-from coordinator.routes.contract import Routes
 from coordinator.routes.eds import EdsRoutes
-from fleet.clock import Clock, SystemClock
+from fleet.clock import SystemClock
 from fleet.errors import FleetError, SettingsError
+from fleet.process import GOOD, USAGE, raise_file_limit, read_token
 from fleet.settings import Settings
 from fleet.settings.flags import ProcessArgs, coordinator_parser, parse_process
 from fleet.sources.folder import FolderSource
@@ -30,48 +28,8 @@ from fleet.telemetry import setup_logging
 
 log = logging.getLogger(__name__)
 
-GOOD, FAILED, USAGE = 0, 1, 2
-
-LEAST_FILES = 256
-"""Below this many open files a coordinator cannot hold links to a few dozen workers."""
-
 CLOSE_SECONDS = 1.8
 """A coordinator that was told to stop is gone after this, whatever hangs."""
-
-
-def read_token(path: str) -> str:
-    """The fleet's bearer token.
-
-    Raises:
-        SettingsError: the file cannot be read, or there is nothing in it.
-    """
-    try:
-        token = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError([f"security.token_file: cannot read {path}: {error}"]) from error
-    if not token:
-        raise SettingsError([f"security.token_file: {path} is empty; put a token into it"])
-    return token
-
-
-def raise_file_limit() -> None:
-    """Raise NOFILE to the hard limit.
-
-    Raises:
-        SettingsError: the hard limit is too low.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard != resource.RLIM_INFINITY and hard < LEAST_FILES:
-        raise SettingsError([f"NOFILE: hard limit is {hard}, at least {LEAST_FILES} are needed"])
-
-
-def _routes(settings: Settings, clock: Clock) -> Routes:
-    if not settings.routes.eds_directory:
-        return MemoryRoutes(clock)
-    directory = Path(settings.routes.eds_directory)
-    return EdsRoutes(directory, settings=settings.routes, clock=clock)
 
 
 async def serve(name: str, settings: Settings, token: str) -> None:
@@ -90,7 +48,9 @@ async def serve(name: str, settings: Settings, token: str) -> None:
         Path(settings.source.manifests), poll_seconds=settings.source.poll_seconds, clock=clock
     )
     rng = random.Random()  # noqa: S311 - jitter
-    parts = Parts(store, _routes(settings, clock), source, clock, rng)
+    directory = Path(settings.routes.eds_directory)
+    routes = EdsRoutes(directory, settings=settings.routes, clock=clock)
+    parts = Parts(store, routes, source, clock, rng)
     coordinator = Coordinator(name, settings, token, parts)
     try:
         await source.start()
@@ -121,6 +81,16 @@ async def _until_stopped(coordinator: Coordinator, stop: asyncio.Event) -> None:
         await asyncio.gather(running, stopping, return_exceptions=True)
 
 
+def _check(settings: Settings) -> None:
+    problems = []
+    if not settings.source.manifests:
+        problems.append("source.manifests: is empty; name the folder with the fleet's manifests")
+    if not settings.routes.eds_directory:
+        problems.append("routes.eds_directory: is empty; name the folder that gateways read")
+    if problems:
+        raise SettingsError(problems)
+
+
 def run(args: ProcessArgs) -> int:
     """Serve with checked settings; returns the exit code.
 
@@ -129,10 +99,7 @@ def run(args: ProcessArgs) -> int:
     """
     setup_logging(args.settings.log, args.id)
     token = read_token(args.settings.security.token_file)
-    if not args.settings.source.manifests:
-        raise SettingsError(
-            ["source.manifests: is empty; name the folder with the fleet's manifests"]
-        )
+    _check(args.settings)
     raise_file_limit()
     asyncio.run(serve(args.id, args.settings, token))
     return GOOD

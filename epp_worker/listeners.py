@@ -1,7 +1,6 @@
 """Ports: what listens where, and a clear word when a port is taken."""
 
 import logging
-import resource
 
 import grpc
 from aiohttp import web
@@ -9,30 +8,6 @@ from aiohttp import web
 from fleet.errors import SettingsError
 
 log = logging.getLogger(__name__)
-
-LEAST_FILES = 256
-"""Below this many open files a worker cannot even hold its own listeners and scrapes."""
-OWN_FILES = 192
-"""Files that are no gateway connections: listeners, store, scrapes, control, logs."""
-
-
-def raise_file_limit() -> int:
-    """Raise NOFILE to the hard limit.
-
-    Returns:
-        How many connections of gateways fit.
-
-    Raises:
-        SettingsError: the hard limit is too low to serve at all.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard == resource.RLIM_INFINITY:
-        hard = 2**31 - 1
-    if hard < LEAST_FILES:
-        raise SettingsError([f"NOFILE: hard limit is {hard}, at least {LEAST_FILES} are needed"])
-    return hard - OWN_FILES
 
 
 def port_taken(name: str, host: str, port: int, error: Exception | None = None) -> SettingsError:

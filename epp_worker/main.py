@@ -23,7 +23,7 @@ from epp_worker.control.server import internal_server
 from epp_worker.datalayer.scraper import Scraper
 from epp_worker.health import health_server
 from epp_worker.http2.errors import ListenError
-from epp_worker.listeners import bind_grpc, raise_file_limit, serve_http
+from epp_worker.listeners import bind_grpc, serve_http
 from epp_worker.stopping import Departure
 from epp_worker.surroundings import Surroundings
 from epp_worker.web import web_app
@@ -31,6 +31,7 @@ from epp_worker.worker import Worker
 from fleet.clock import SystemClock
 from fleet.errors import SettingsError
 from fleet.model import Addresses
+from fleet.process import FAILED, GOOD, USAGE, raise_file_limit, read_token
 from fleet.settings import Settings
 from fleet.settings.flags import ProcessArgs, parse_process, worker_parser
 from fleet.sources.folder import FolderSource
@@ -39,10 +40,11 @@ from fleet.telemetry import setup_logging
 
 log = logging.getLogger(__name__)
 
-GOOD, FAILED, USAGE = 0, 1, 2
 _LAST_WORDS_SECONDS = 1.0
 """Between a fatal fault and the exit: probes and people see what is wrong."""
 _MAX_CONNECTIONS = 16_384
+_OWN_FILES = 192
+"""Files that are no gateway connections: listeners, store, scrapes, control, logs."""
 
 
 class Ending:
@@ -196,21 +198,6 @@ async def _until(
         await asyncio.gather(task, drain, return_exceptions=True)
 
 
-def read_token(path: str) -> str:
-    """The fleet's bearer token.
-
-    Raises:
-        SettingsError: the file cannot be read, or there is nothing in it.
-    """
-    try:
-        token = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError([f"security.token_file: cannot read {path}: {error}"]) from error
-    if not token:
-        raise SettingsError([f"security.token_file: {path} is empty"])
-    return token
-
-
 def _complain(problems: Sequence[str]) -> int:
     for problem in problems:
         sys.stderr.write(f"{problem}\n")
@@ -221,7 +208,7 @@ def run(args: ProcessArgs) -> int:
     """Serve with checked settings; returns the exit code."""
     setup_logging(args.settings.log, args.id)
     token = read_token(args.settings.security.token_file)
-    connections = min(_MAX_CONNECTIONS, raise_file_limit())
+    connections = min(_MAX_CONNECTIONS, raise_file_limit() - _OWN_FILES)
     if connections < _MAX_CONNECTIONS:
         log.warning("few open files allowed", extra={"gateway_connections": connections})
     return asyncio.run(serve(args.id, args.settings, token, connections))

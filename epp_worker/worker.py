@@ -29,12 +29,12 @@ from epp_worker.metrics import Figures, PickCounts
 from epp_worker.process import PATH, ExtProc
 from epp_worker.scheduling.contract import Picker
 from epp_worker.strays import StrayBounds, StrayGate
-from epp_worker.supervisor import Supervisor
 from epp_worker.surroundings import Surroundings
 from epp_worker.wheel import Wheel
 from fleet.control.messages import Report
 from fleet.model import Addresses, EpochVersion, Hold, Load, Member, Share
 from fleet.settings import Settings
+from fleet.supervisor import Supervisor
 from fleet.telemetry import RateLimited
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,6 @@ import pytest
 
 from coordinator.election.contract import Term
 from coordinator.leader.routekeeping import RouteKeeper
-from coordinator.memory_routes import MemoryRoutes
 from coordinator.routes.contract import Route, WriteResult
 from fleet.errors import RouteError
 from fleet.model import (
@@ -18,6 +17,7 @@ from fleet.model import (
     Reason,
     ShardMap,
 )
+from tests.memory_routes import MemoryRoutes
 
 LEADER = LeaderInfo("coordinator-0", "h:1", "h:2")
 A, B = GroupKey("ns", "a", 9002), GroupKey("ns", "b", 9002)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from epp_worker.main import FAILED, GOOD, USAGE, Ending, read_token
+from epp_worker.main import Ending
 from fleet.errors import SettingsError
+from fleet.process import FAILED, GOOD, USAGE, read_token
 
 
 @pytest.mark.looptime

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from epp_worker.supervisor import Supervisor
+from fleet.supervisor import Supervisor
 
 pytestmark = pytest.mark.looptime
 

@@ -1,4 +1,4 @@
-"""Routes that stay in this process: for a fleet whose gateways follow the owners by other means.
+"""Routes that stay in one process: for tests of what stands above the routes.
 
 The fence is the same as for routes that others read: a higher epoch that stands is not overwritten.
 """

@@ -163,6 +163,9 @@ class _Protocol(asyncio.Protocol):
         if response.received == 0:
             self._fail(_Gone("the connection was closed before an answer"))
             return
+        if exc is not None and not response.done:  # reset: no end of a page, wherever it stands
+            self._fail(BadResponse("the connection broke inside the response"))
+            return
         try:
             response.eof()
         except BadResponse as error:

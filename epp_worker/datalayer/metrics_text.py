@@ -127,12 +127,15 @@ def _after_labels(rest: bytes) -> bytes | None:
     rest = rest.lstrip(b" \t")
     if rest[:1] != b"{":
         return rest
-    at = 1
+    at, close = 1, 0
     while True:
-        close = rest.find(b"}", at)
-        quote = rest.find(b'"', at, close if close >= 0 else None)
+        if close < at:  # looked for again only if it stood in a label's value: linear in the line
+            close = rest.find(b"}", at)
+            if close < 0:
+                return b""
+        quote = rest.find(b'"', at, close)
         if quote < 0:
-            return rest[close + 1 :] if close >= 0 else b""
+            return rest[close + 1 :]
         at = _closing_quote(rest, quote + 1) + 1
         if at == 0:
             return b""

@@ -12,7 +12,8 @@ FIXED_COST_SECONDS = 0.00025
 
 FIRST_BACK_OFF_SECONDS = 0.25
 LONGEST_BACK_OFF_SECONDS = 5.0
-"""A pod that recovers is seen within this time; 200 refusing pods cost 40 attempts/s at most."""
+"""A pod of a pool with traffic that recovers is seen within this time, any other at its pool's next
+scrape; 200 refusing pods cost 40 attempts/s at most."""
 
 LEAST_STALE_SECONDS = 2.0
 STALE_INTERVALS = 3.0
@@ -30,6 +31,16 @@ def base_interval(rate: float, settings: ScrapeSettings) -> float:
 def stretch(scrapes_per_second: float, cost_seconds: float, settings: ScrapeSettings) -> float:
     """The factor >= 1 on all intervals that keeps scraping within its share of a core."""
     return max(1.0, scrapes_per_second * cost_seconds / settings.budget_ratio)
+
+
+def hurried(rate: float, factor: float, settings: ScrapeSettings) -> float:
+    """Least seconds between two scrapes when a pick finds its data old.
+
+    With room in the budget (`factor` 1) the shortest interval; the more all intervals are
+    stretched by `factor`, the less is left for extra scrapes: they would use the share of the core
+    that the stretching has just saved.
+    """
+    return max(settings.interval_seconds, base_interval(rate, settings) * (factor - 1.0))
 
 
 def back_off(failures: int) -> float:

@@ -10,9 +10,11 @@ import functools
 import logging
 import random
 from collections.abc import Callable
+from typing import Protocol
 
 from epp_worker.datalayer import pace
 from epp_worker.datalayer.fetch import MetricsConnection, ScrapeFailed
+from epp_worker.datalayer.metrics_text import EngineMetrics
 from epp_worker.scheduling.pool import EndpointState, PoolState
 from epp_worker.scheduling.subset import split_address
 from fleet.clock import Clock
@@ -30,17 +32,35 @@ LOGS_PER_WINDOW = 10
 LOG_WINDOW_SECONDS = 10.0
 
 
+class Connection(Protocol):
+    """Reads one endpoint; see `epp_worker.datalayer.fetch.MetricsConnection`."""
+
+    busy_seconds: float
+
+    async def fetch(self) -> EngineMetrics:
+        """The endpoint's metrics now, or ScrapeFailed."""
+        ...
+
+    def close(self) -> None:
+        """Drop what is open."""
+        ...
+
+
+Connect = Callable[[str, int], Connection]
+"""Makes the connection to an ip and port; nothing is opened yet."""
+
+
 class _Target:
     """One endpoint and how to reach it."""
 
     __slots__ = ("connection", "not_before", "state", "task")
 
-    def __init__(self, state: EndpointState, limit: int, now: Callable[[], float]) -> None:
+    def __init__(self, state: EndpointState, connect: Connect) -> None:
         address = split_address(state.address)
         if address is None or address[1] is None:
             raise ValueError(f"no ip:port: {state.address}")
         self.state = state
-        self.connection = MetricsConnection(address[0], address[1], limit=limit, now=now)
+        self.connection = connect(address[0], address[1])
         self.not_before = 0.0
         self.task: asyncio.Task[None] | None = None
 
@@ -69,17 +89,24 @@ class Scraper:
     """
 
     def __init__(
-        self, settings: ScrapeSettings, *, clock: Clock, rng: random.Random | None = None
+        self,
+        settings: ScrapeSettings,
+        *,
+        clock: Clock,
+        rng: random.Random | None = None,
+        connect: Connect | None = None,
     ) -> None:
         """
         Args:
             rng: spreads pools and retries over time.
+            connect: how endpoints are reached; over HTTP if not given.
         """
         self.scrapes = 0
         self.errors = 0
         self.dropped_values = 0
         self._settings = settings
         self._clock = clock
+        self._connect = connect or self._over_http
         self._rng = rng or random.Random()  # noqa: S311 - spreads load, guards nothing
         self._followed: dict[PoolState, _Followed] = {}
         self._slots = asyncio.Semaphore(settings.max_in_flight)
@@ -119,8 +146,7 @@ class Scraper:
         for state in followed.targets.keys() - states:
             _drop(followed.targets.pop(state))
         for state in states - followed.targets.keys():
-            limit = self._settings.max_page_bytes
-            followed.targets[state] = _Target(state, limit, self._clock.monotonic)
+            followed.targets[state] = _Target(state, self._connect)
             followed.due = self._clock.monotonic()
         self._wake.set()
 
@@ -152,9 +178,14 @@ class Scraper:
                     _drop(target)
 
     async def first(self, pool: PoolState) -> None:
-        """Have each endpoint of a pool scraped once, or tried; at most 2 x the scrape timeout."""
-        self.add(pool)
-        followed = self._followed[pool]
+        """Have each endpoint scraped once, or tried; at most 2 x the scrape timeout.
+
+        Returns at once for a pool that was not added, or is removed already: the caller's wish may
+        be older than the removal.
+        """
+        followed = self._followed.get(pool)
+        if followed is None:
+            return
         self._start(followed, self._clock.monotonic())
         tasks = [target.task for target in followed.targets.values() if target.task is not None]
         if tasks:
@@ -191,11 +222,17 @@ class Scraper:
         if now - self._stretch_at < STRETCH_EVERY_SECONDS:
             return
         self._stretch_at = now
-        wanted = sum(
-            len(followed.targets) / pace.base_interval(followed.pool.request_rate(), self._settings)
-            for followed in self._followed.values()
-        )
+        self._roll_log_window(now)
+        wanted = sum(self._wanted(followed) for followed in self._followed.values())
         self._stretch = pace.stretch(wanted, self._cost, self._settings)
+
+    def _wanted(self, followed: _Followed) -> float:
+        """Scrapes/s that a pool wants; endpoints that fail are asked less often."""
+        interval = pace.base_interval(followed.pool.request_rate(), self._settings)
+        return sum(
+            1.0 / (max(interval, pace.back_off(state.failures)) if state.failures else interval)
+            for state in followed.targets
+        )
 
     def _update_stale(self, followed: _Followed, now: float) -> None:
         """A shorter interval makes metrics overdue only after each endpoint had time to be read at
@@ -211,9 +248,10 @@ class Scraper:
             followed.settle_at = None
 
     def _hurry(self, followed: _Followed) -> None:
-        """A pick used old data: scrape soon, within the shortest interval."""
+        """A pick used old data: scrape soon, as far as the budget has room for extra scrapes."""
         now = self._clock.monotonic()
-        soon = max(now, followed.started + self._settings.interval_seconds * self._stretch)
+        rate = followed.pool.request_rate()
+        soon = max(now, followed.started + pace.hurried(rate, self._stretch, self._settings))
         if followed.due > soon:
             followed.due = soon
             self._wake.set()
@@ -271,7 +309,13 @@ class Scraper:
 
     def _log(self, event: str, followed: _Followed, state: EndpointState, **extra: object) -> None:
         """Transitions only, and a bounded number of them."""
-        now = self._clock.monotonic()
+        self._roll_log_window(self._clock.monotonic())
+        self._logged += 1
+        if self._logged <= LOGS_PER_WINDOW:
+            pool = str(followed.pool.pool.ref)
+            log.warning(event, extra={"pool": pool, "endpoint": state.address, **extra})
+
+    def _roll_log_window(self, now: float) -> None:
         if now - self._log_window > LOG_WINDOW_SECONDS:
             if self._logged > LOGS_PER_WINDOW:
                 log.warning(
@@ -279,10 +323,10 @@ class Scraper:
                 )
             self._log_window = now
             self._logged = 0
-        self._logged += 1
-        if self._logged <= LOGS_PER_WINDOW:
-            pool = str(followed.pool.pool.ref)
-            log.warning(event, extra={"pool": pool, "endpoint": state.address, **extra})
+
+    def _over_http(self, host: str, port: int) -> Connection:
+        limit = self._settings.max_page_bytes
+        return MetricsConnection(host, port, limit=limit, now=self._clock.monotonic)
 
 
 def _drop(target: _Target) -> None:

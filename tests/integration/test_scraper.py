@@ -91,6 +91,7 @@ async def test_bad_pods_delay_nobody() -> None:
         endpoints = [Endpoint(a, a, a, 0) for a in addresses]
         pool.set_endpoints(endpoints)
         scraper = Scraper(settings, clock=SystemClock())
+        scraper.add(pool)
         await scraper.first(pool)
         running = asyncio.create_task(scraper.run())
         healthy: list[EndpointState] = list(pool.endpoints())[:16]
@@ -125,6 +126,7 @@ async def test_refused_then_up() -> None:
     pool.set_endpoints([Endpoint("pod", "uid", address, 0)])
     (state,) = pool.endpoints()
     scraper = Scraper(ScrapeSettings(), clock=SystemClock())
+    scraper.add(pool)
     await scraper.first(pool)
     assert state.refused
     running = asyncio.create_task(scraper.run())

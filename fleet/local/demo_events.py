@@ -61,9 +61,9 @@ class Promise:
 
 PROMISES = {
     Event.DRAIN: Promise(True, 30.0, "none lost"),
-    Event.WORKER_KILL: Promise(False, 1.0, "1.0 s"),
-    Event.LEADER_KILL: Promise(True, 3.0, "none lost, 3.0 s"),
-    Event.REDIS_RESTART: Promise(True, 5.0, "none lost, 5.0 s"),
+    Event.WORKER_KILL: Promise(False, 1.0, "1 s"),
+    Event.LEADER_KILL: Promise(True, 3.0, "none lost, 3 s"),
+    Event.REDIS_RESTART: Promise(True, 5.0, "none lost, 5 s"),
 }
 
 

@@ -86,8 +86,8 @@ def result_table(result: Result) -> Table:
     """One row an event."""
     table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("event", no_wrap=True)
-    for name in ("requests", "failed", "cut", "good again"):
-        table.add_column(name, justify="right")
+    for name in ("requests", "failed", "cut", "recovery"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("budget", no_wrap=True)
     table.add_column("result", no_wrap=True)
     for verdict in result.verdicts:

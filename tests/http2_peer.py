@@ -82,6 +82,15 @@ class FakeTransport(asyncio.Transport):
         self.buffered = 0
         self.closed = False
         self.aborted = False
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        """Note it."""
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        """Note it."""
+        self.reading = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Take it."""

@@ -18,8 +18,8 @@ class FloodGuard:
         self._since = float("-inf")
         self._count = 0
 
-    def hit(self) -> None:
-        """One more.
+    def hit(self, weight: int = 1) -> None:
+        """One more, or one that costs as much as `weight` others.
 
         Raises:
             ConnectionFault: more than the limit within one window.
@@ -28,6 +28,6 @@ class FloodGuard:
         if now - self._since >= self._seconds:
             self._since = now
             self._count = 0
-        self._count += 1
+        self._count += weight
         if self._count > self._limit:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"too many {self._what}")

@@ -18,6 +18,18 @@ _WRITE_BYTES: Final = 256 * 1024
 noticed before all of it has been copied."""
 
 
+class Unsent:
+    """Bytes that wait in all connections of a server, whoever makes us hold them."""
+
+    __slots__ = ("held", "limit", "relieving")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        self.relieving = False
+        """Somebody is being cut off already."""
+
+
 class Sender(Protocol):
     """A stream with queued DATA, as the line sees it."""
 
@@ -41,7 +53,7 @@ class Outbox:
     Attributes:
         window: the peer's connection window, bytes.
         max_frame: the peer's SETTINGS_MAX_FRAME_SIZE.
-        queued: bytes that wait at streams.
+        queued: bytes that wait at streams; changed by `hold` alone.
         paused: the socket is full.
         due: a flush will happen in this turn of the loop.
     """
@@ -51,7 +63,9 @@ class Outbox:
         "_limit",
         "_line",
         "_loop",
+        "_noted",
         "_transport",
+        "_unsent",
         "due",
         "max_frame",
         "paused",
@@ -59,17 +73,37 @@ class Outbox:
         "window",
     )
 
-    def __init__(self, transport: asyncio.Transport, loop: Loop, limit: int) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, loop: Loop, limit: int, unsent: Unsent
+    ) -> None:
         self._transport = transport
         self._loop = loop
         self._limit = limit
         self._frames: list[bytes] = []
         self._line: deque[Sender] = deque()
+        self._unsent = unsent
+        self._noted = 0
         self.paused = False
         self.due = False
         self.window = frames.DEFAULT_WINDOW
         self.max_frame = frames.MIN_MAX_FRAME
         self.queued = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that this peer makes us hold, as far as the whole server's bound knows."""
+        return self.queued + self._noted
+
+    def hold(self, size: int) -> None:
+        """`size` more bytes wait at streams, or fewer."""
+        self.queued += size
+        self._unsent.held += size
+
+    def note_buffer(self) -> None:
+        """Count what a full socket's buffer holds; an emptying one is not worth counting."""
+        size = self._transport.get_write_buffer_size() if self.paused else 0
+        self._unsent.held += size - self._noted
+        self._noted = size
 
     def put(self, data: bytes) -> None:
         """Send one or more whole frames with this turn's write."""
@@ -111,7 +145,7 @@ class Outbox:
             if size <= 0:
                 continue
             self.window -= size
-            self.queued -= size
+            self.hold(-size)
             sender.window -= size
             self.put(frames.frame_head(size, frames.DATA, 0, sender.stream_id))
             self.put(sender.take(size))
@@ -146,13 +180,16 @@ class Outbox:
     def resume(self) -> None:
         """The socket has room again."""
         self.paused = False
+        self.note_buffer()
         self.pump()
 
     def close(self) -> None:
         """Forget everything that waits."""
         self._frames.clear()
         self._line.clear()
-        self.queued = 0
+        self.hold(-self.queued)
+        self._unsent.held -= self._noted
+        self._noted = 0
 
 
 class ReceiveWindow:

@@ -15,6 +15,9 @@ from epp_worker.http2.stream import Stream
 if TYPE_CHECKING:
     from epp_worker.http2.connection import Connection
 
+_MOVED_PER_FRAME: Final = 16
+"""Moving this many streams' windows costs about as much as handling one idle frame."""
+
 FrameFunction = Callable[["Connection", int, int, bytes, int, int], None]
 """(connection, flags, stream id, buffer, payload's start, payload's end)."""
 
@@ -141,6 +144,7 @@ def _open(connection: "Connection", stream_id: int, head: RequestHead, end_strea
         connection.farewell.final
         or head.malformed
         or len(connection.streams) >= shared.limits.max_streams
+        or shared.streams_held >= shared.limits.max_open_streams
     ):
         shared.counters.streams_refused += 1
         connection.idle_frames.hit()
@@ -210,17 +214,21 @@ def _on_settings(
         connection.decoder.acknowledged()
         return
     connection.idle_frames.hit()
+    window = connection.initial_window
     for name, value in settings.parse(data, start, end):
         if name == settings.INITIAL_WINDOW_SIZE:
-            _move_windows(connection, value)
+            window = value  # the last one counts: all streams move once a frame, not once a value
         elif name == settings.MAX_FRAME_SIZE:
             connection.out.max_frame = value
         elif name == settings.HEADER_TABLE_SIZE:
             connection.table_changed(value)
+    if window != connection.initial_window:
+        _move_windows(connection, window)
     connection.out.put(frames.SETTINGS_ACK)
 
 
 def _move_windows(connection: "Connection", value: int) -> None:
+    connection.idle_frames.hit(len(connection.streams) // _MOVED_PER_FRAME)
     delta = value - connection.initial_window
     connection.initial_window = value
     for stream in connection.streams.values():

@@ -41,6 +41,10 @@ class Http2Limits:
     stream_window: int = _MIB
     """What a peer may send on a stream before we grant more."""
 
+    max_open_streams: int = 131_072
+    """Streams of the whole server; each costs some 3 KiB. Refused beyond, so that a gateway may try
+    elsewhere: 8,000 connections have 16 each at the same moment."""
+
     connection_window: int = 16 * _MIB
     """The same for all streams of a connection together."""
 
@@ -49,6 +53,9 @@ class Http2Limits:
 
     max_connection_send_bytes: int = 128 * _MIB
     """Answers that wait on one connection; beyond it the connection is closed."""
+
+    max_send_bytes: int = 512 * _MIB
+    """Answers that wait in the whole server; beyond it the connection that holds most is closed."""
 
     write_high_water: int = 256 * 1024
     """Unsent bytes in the socket's own buffer at which we stop adding to it."""
@@ -104,6 +111,7 @@ _LEAST: dict[str, float] = {
     "max_streams": 1,
     "max_message_bytes": 1,
     "max_partial_bytes": 1,
+    "max_open_streams": 1,
     "max_header_list_bytes": 1024,
     "max_header_block_bytes": 1024,
     "max_continuations": 0,
@@ -111,6 +119,7 @@ _LEAST: dict[str, float] = {
     "connection_window": DEFAULT_WINDOW,
     "max_stream_send_bytes": 1,
     "max_connection_send_bytes": 1,
+    "max_send_bytes": 1,
     "write_high_water": 1,
     "max_idle_frames": 1,
     "max_unanswered_resets": 1,

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import errno
+import os
+import socket
 from collections.abc import Mapping
 
 from epp_worker.http2.connection import Connection
@@ -14,6 +16,10 @@ from epp_worker.http2.shared import Shared
 
 _BACKLOG = 4096
 """All gateways of a cluster may reconnect at the same moment."""
+
+_ACCEPTED_PER_TURN = 16
+"""Connections taken in one turn of the loop. asyncio would take a whole backlog at once: 4096
+connections kept every stream waiting for 0.9 s."""
 
 
 class Http2Server:
@@ -59,8 +65,10 @@ class Http2Server:
         shared = Shared(self._services, self._limits, self.counters, loop)
         try:
             self._listener = await loop.create_server(
-                lambda: Connection(shared), host, port, backlog=_BACKLOG
+                lambda: Connection(shared), host, port, backlog=_ACCEPTED_PER_TURN
             )
+            for listening in self._listener.sockets:
+                _deepen(listening.fileno())
         except OSError as error:
             raise ListenError(_advice(host, port, error)) from error
         self._shared = shared
@@ -86,6 +94,12 @@ class Http2Server:
         await shared.emptied.wait()
         shared.timers.close()
         self._listener = None
+
+
+def _deepen(descriptor: int) -> None:
+    """Give a listening socket its real backlog; what asyncio takes in one turn stays."""
+    with socket.socket(fileno=os.dup(descriptor)) as same:
+        same.listen(_BACKLOG)
 
 
 def _advice(host: str, port: int, error: OSError) -> str:

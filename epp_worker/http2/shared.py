@@ -1,18 +1,27 @@
 """What all connections of a server have in common."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from epp_worker.http2.contract import Service
 from epp_worker.http2.counters import Counters
+from epp_worker.http2.flow import Unsent
 from epp_worker.http2.headers import HeadCache
 from epp_worker.http2.limits import Http2Limits
 from epp_worker.http2.messages import MessageBudget
 from epp_worker.http2.timers import Loop, Timers
+from fleet.clock import SystemClock
+from fleet.telemetry import RateLimited
 
 if TYPE_CHECKING:
     from epp_worker.http2.connection import Connection
+
+
+log = logging.getLogger("epp_worker.http2")
+
+_WARN_SECONDS: Final = 5.0
 
 
 class Shared:
@@ -27,7 +36,10 @@ class Shared:
         "limits",
         "loop",
         "services",
+        "streams_held",
         "timers",
+        "unsent",
+        "warn",
     )
 
     def __init__(
@@ -44,6 +56,11 @@ class Shared:
         self.timers = Timers(loop)
         self.heads = HeadCache()
         self.budget = MessageBudget(limits.max_message_bytes, limits.max_partial_bytes)
+        self.unsent = Unsent(limits.max_send_bytes)
+        self.streams_held = 0
+        """Streams of all connections that either side has not closed yet."""
+        self.warn = RateLimited(log, SystemClock(), seconds=_WARN_SECONDS)
+        """For faults that a peer may repeat as often as it likes."""
         self.connections: set[Connection] = set()
         self.emptied = asyncio.Event()
         """Set while no connection is open."""

@@ -21,8 +21,6 @@ from epp_worker.http2.messages import Assembler, MessageFault
 if TYPE_CHECKING:
     from epp_worker.http2.connection import Connection
 
-log = logging.getLogger(__name__)
-
 OPEN: Final = 0
 ENDING: Final = 1
 ENDED: Final = 2
@@ -223,7 +221,7 @@ class Stream:
         if state == DEAD:
             return
         self.state = DEAD
-        self._out.queued -= self.queued
+        self._out.hold(-self.queued)
         self.queued = 0
         self._queue.clear()
         self._assembler.clear()
@@ -285,7 +283,7 @@ class Stream:
             if message:
                 self._queue.append(message)
         self.queued += size
-        self._out.queued += size
+        self._out.hold(size)
         if self.queued > self.connection.shared.limits.max_stream_send_bytes:
             self.connection.overflowed(self)
             return
@@ -301,8 +299,10 @@ class Stream:
 
     def _failed(self, error: Exception) -> None:
         # Neither the error's text nor locals: they may quote a prompt.
-        log.error(
+        self.connection.shared.warn.log(
+            logging.ERROR,
             "handler failed",
+            key=type(error).__name__,
             extra={
                 "method": self.head.path,
                 "error": type(error).__name__,
@@ -322,5 +322,8 @@ class Stream:
         try:
             handler.aborted()
         except Exception as error:  # noqa: BLE001 - a handler's fault must not spread
-            log.error("handler failed in aborted()", extra={"error": type(error).__name__})
+            extra = {"error": type(error).__name__}
+            self.connection.shared.warn.log(
+                logging.ERROR, "handler failed in aborted()", extra=extra
+            )
             self.connection.shared.counters.handler_errors += 1

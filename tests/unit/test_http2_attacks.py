@@ -1,0 +1,189 @@
+"""A hostile peer is bounded in what it makes a server hold and do, and others do not pay for it."""
+
+import logging
+import struct
+from dataclasses import replace
+
+import pytest
+
+from epp_worker.http2 import Http2Limits, frames
+from epp_worker.http2.contract import GrpcStream
+from epp_worker.http2.errors import ErrorCode
+from epp_worker.http2.flow import Outbox
+from tests.http2_peer import FakeTransport, Recorder, Wire, grpc, raw
+from tests.http2_peer import request_headers as head
+
+MIB = 1024 * 1024
+HELLO = frames.PREFACE + frames.settings({})
+
+
+def block(fields: list[tuple[str, str]]) -> bytes:
+    """Header fields as literals that touch no table."""
+    out = b""
+    for name, value in fields:
+        out += b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
+    return out
+
+
+def headers(stream_id: int) -> bytes:
+    """HEADERS of a call to the echo service."""
+    return raw(frames.HEADERS, frames.FLAG_END_HEADERS, stream_id, block(head()))
+
+
+def data(stream_id: int, content: bytes) -> bytes:
+    """DATA frames with this content."""
+    parts = [content[at : at + 16_384] for at in range(0, len(content), 16_384)]
+    return b"".join(raw(frames.DATA, 0, stream_id, part) for part in parts)
+
+
+def joined(wire: Wire, hello: bytes = HELLO) -> FakeTransport:
+    """One more connection on the wire's server, greeted; the wire speaks through it from now on."""
+    wire.connect()
+    wire.feed(hello)
+    wire.take()
+    return wire.transport
+
+
+def windows(*values: int) -> bytes:
+    """SETTINGS with these initial window sizes, one after the other."""
+    payload = b"".join(struct.pack(">HI", 4, value) for value in values)
+    return raw(frames.SETTINGS, 0, 0, payload)
+
+
+def goaway_code(wire: Wire) -> int | None:
+    """The code of the GOAWAY that was written, if one was."""
+    codes = [payload[4:8] for kind, _, _, payload in wire.frames() if kind == frames.GOAWAY]
+    return int.from_bytes(codes[0], "big") if codes else None
+
+
+def test_many_window_sizes_in_one_frame_move_each_stream_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """2,730 values for 4,000 streams in a frame of 16 kB took seconds; only the last one counts."""
+    wire = Wire()
+    joined(wire)
+    wire.feed(headers(1))
+    stream = wire.connection.streams[1]
+    moves: list[object] = []
+    monkeypatch.setattr(Outbox, "enqueue", lambda _, sender: moves.append(sender))
+    wire.feed(windows(*(70_000 + turn for turn in range(2_730))))
+    assert stream.window == 72_729
+    assert moves == [stream]
+
+
+def test_moving_the_windows_of_many_streams_counts_as_many_idle_frames() -> None:
+    """A SETTINGS frame that moves 160 streams weighs as much as ten idle frames, and one more."""
+    wire = Wire(limits=Http2Limits(max_idle_frames=100))
+    joined(wire)  # its SETTINGS were the first idle frame
+    wire.feed(b"".join(headers(1 + 2 * turn) for turn in range(160)))
+    for turn in range(9):
+        wire.feed(windows(70_000 + turn))
+    assert goaway_code(wire) is None
+    wire.feed(windows(80_000))
+    assert goaway_code(wire) == ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_a_read_full_of_work_is_done_in_turns() -> None:
+    """After 3 ms a connection waits for its next turn and reads nothing in between; nothing is
+    lost, and the order stays."""
+    wire = Wire()
+
+    class Slow(Recorder):
+        """A handler to whom each message takes 1.1 ms."""
+
+        def received(self, message: bytes) -> None:
+            """Let time pass."""
+            super().received(message)
+            wire.loop.now += 0.0011
+
+    made: list[Slow] = []
+
+    def service(stream: GrpcStream) -> Slow:
+        made.append(Slow(stream))
+        return made[-1]
+
+    wire.service.make = service
+    transport = joined(wire)
+    sent = [b"%03d" % number + b"x" * 600 for number in range(12)]
+    wire.connection.data_received(headers(1) + b"".join(data(1, grpc(one)) for one in sent))
+    assert made[0].messages == sent[:3]
+    assert not transport.reading
+    wire.connection.data_received(data(1, grpc(b"late")))  # was under way when we paused
+    wire.loop.run()
+    assert made[0].messages == [*sent, b"late"]
+    assert transport.reading
+
+
+def test_streams_are_bounded_over_all_connections() -> None:
+    """Beyond `max_open_streams` a stream is refused, to be tried elsewhere; room comes back."""
+    wire = Wire(limits=Http2Limits(max_open_streams=3))
+    joined(wire)
+    wire.feed(headers(1) + headers(3))
+    first = wire.connection
+    joined(wire)
+    wire.feed(headers(1) + headers(3))
+    resets = [f for f in wire.frames() if f[0] == frames.RST_STREAM]
+    assert resets == [(frames.RST_STREAM, 0, 3, frames.pack_u32(ErrorCode.REFUSED_STREAM))]
+    first.connection_lost(None)
+    wire.feed(headers(5))
+    assert wire.shared.streams_held == 2
+    wire.feed(frames.rst_stream(1, ErrorCode.CANCEL) + frames.rst_stream(5, ErrorCode.CANCEL))
+    assert wire.shared.streams_held == 0
+
+
+def test_unread_answers_are_bounded_over_all_connections() -> None:
+    """When all connections together hold too much, the one that holds most is cut, and only it."""
+    wire = Wire(limits=Http2Limits(max_send_bytes=3 * MIB))
+    shut = frames.PREFACE + windows(0)
+    held = {}
+    for name, size in (("small", MIB // 2), ("greedy", 2 * MIB)):
+        joined(wire, shut)
+        held[name] = wire.connection
+        wire.feed(headers(1) + data(1, grpc(b"a" * size)))
+    assert wire.shared.unsent.held == 2 * MIB + MIB // 2 + 10
+    joined(wire, shut)
+    wire.feed(headers(1) + data(1, grpc(b"a" * MIB)))
+    assert held["greedy"].closing
+    assert not held["small"].closing
+    assert not wire.connection.closing
+    assert wire.counters.send_overflows == 1
+    held["small"].connection_lost(None)
+    wire.lose()
+    assert wire.shared.unsent.held == 0
+
+
+def test_what_a_full_socket_holds_counts_too() -> None:
+    """PINGs whose answers are never read fill the socket's buffer, not a window."""
+    wire = Wire(limits=Http2Limits(max_send_bytes=MIB))
+    transport = joined(wire)
+    wire.connection.pause_writing()
+    transport.buffered = MIB // 2
+    wire.feed(frames.ping(b"12345678"))
+    assert wire.shared.unsent.held == MIB // 2
+    wire.connection.resume_writing()
+    assert wire.shared.unsent.held == 0
+    wire.connection.pause_writing()
+    transport.buffered = MIB + 1
+    wire.feed(frames.ping(b"12345678"))
+    assert goaway_code(wire) == ErrorCode.ENHANCE_YOUR_CALM
+    assert wire.shared.unsent.held == 0
+
+
+def test_a_fault_that_is_repeated_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """12,000 garbage connections a few seconds long are one line, not 12,000."""
+    caplog.set_level(logging.INFO)
+    wire = Wire()
+    for _ in range(50):
+        wire.connect()
+        wire.feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        wire.lose()
+    assert [record.getMessage() for record in caplog.records] == ["connection fault"]
+    assert wire.counters.connection_faults == {"PROTOCOL_ERROR": 50}
+
+
+def test_the_bounds_of_the_whole_server_are_checked() -> None:
+    """A bound of nothing is a mistake."""
+    with pytest.raises(Exception, match="max_open_streams"):
+        replace(Http2Limits(), max_open_streams=0)
+    with pytest.raises(Exception, match="max_send_bytes"):
+        replace(Http2Limits(), max_send_bytes=0)

@@ -9,6 +9,14 @@
     │   ├── StoreUnavailable   the answer is unknown: the write may or may not have landed
     │   └── StoreRefused       the store looked and said no: holder or epoch is not ours
     ├── RouteError             a route could not be read or written
+    ├── KubeError
+    │   ├── KubeUnavailable    no answer, or 5xx: the answer is unknown and a write may have landed
+    │   └── KubeRefused        the API server said no: status, reason and message are its own
+    │       ├── KubeForbidden  401 or 403: names verb and resource, since RBAC is what to mend
+    │       ├── KubeNotFound   404
+    │       ├── KubeConflict   409: another resourceVersion, or it exists already
+    │       ├── KubeGone       410: the resourceVersion of a list or watch has expired
+    │       └── KubeThrottled  429: try again after `retry_after_seconds`
     └── RefusedByLeader        this process may not be a member (its id is taken); exit code 2
 
 A library's exception never leaves the adapter that met it.
@@ -73,3 +81,53 @@ class RouteError(FleetError):
 
 class RefusedByLeader(FleetError):
     """The leader refuses this process as a member, for good."""
+
+
+class KubeError(FleetError):
+    """Something about the API server; always one of the kinds below."""
+
+
+class KubeUnavailable(KubeError):
+    """No answer, or a 5xx: nothing is known, and a write may have landed."""
+
+
+class KubeRefused(KubeError):
+    """The API server answered with a 4xx.
+
+    Attributes:
+        status: the HTTP status.
+        reason: `Status.reason` (`Invalid`, `AlreadyExists`, ...), or "".
+    """
+
+    def __init__(self, message: str, *, status: int, reason: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+
+
+class KubeForbidden(KubeRefused):
+    """401 or 403; the message names verb and resource."""
+
+
+class KubeNotFound(KubeRefused):
+    """404: no such object, or no such kind."""
+
+
+class KubeConflict(KubeRefused):
+    """409: read again and decide again."""
+
+
+class KubeGone(KubeRefused):
+    """410: list again."""
+
+
+class KubeThrottled(KubeRefused):
+    """429.
+
+    Attributes:
+        retry_after_seconds: what the server asks for; 1.0 if it does not say.
+    """
+
+    def __init__(self, message: str, *, retry_after_seconds: float) -> None:
+        super().__init__(message, status=429, reason="TooManyRequests")
+        self.retry_after_seconds = retry_after_seconds

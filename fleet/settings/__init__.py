@@ -4,8 +4,10 @@ from fleet.settings.load import load_settings
 from fleet.settings.model import (
     CoordinatorSettings,
     ElectionSettings,
+    KubernetesSettings,
     LogSettings,
     MembershipSettings,
+    OwnershipSettings,
     PlacementSettings,
     RedisSettings,
     RouteSettings,
@@ -19,8 +21,10 @@ from fleet.settings.model import (
 __all__ = [
     "CoordinatorSettings",
     "ElectionSettings",
+    "KubernetesSettings",
     "LogSettings",
     "MembershipSettings",
+    "OwnershipSettings",
     "PlacementSettings",
     "RedisSettings",
     "RouteSettings",

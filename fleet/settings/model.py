@@ -8,7 +8,7 @@ stands beside it as `Annotated` metadata (`fleet.settings.limits`).
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fleet.settings.limits import Choice, DnsLabel, Host, Port, Range, StoreUrl
+from fleet.settings.limits import Choice, DnsLabel, Host, NotEmpty, Port, Range, StoreUrl
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,18 @@ class RedisSettings:
 class ElectionSettings:
     """Who leads."""
 
-    kind: Annotated[str, Choice(("redis",))] = "redis"
-    """Where the lease lives; `redis` is the one kind so far."""
+    kind: Annotated[str, Choice(("auto", "redis", "kubernetes"))] = "auto"
+    """Where the lease lives: Redis, or a Kubernetes Lease (fail-over works while Redis is
+    away). auto = kubernetes if pools come from there, else redis."""
+
+    lease_ttl_seconds: Annotated[float, Range(1, 300)] = 3.0
+    """As `ttl_seconds`, for the Kubernetes Lease: an API server answers more slowly than Redis."""
+
+    lease_renew_seconds: Annotated[float, Range(0.1, 60)] = 0.7
+    """As `renew_seconds`, for the Kubernetes Lease."""
+
+    lease_request_timeout_seconds: Annotated[float, Range(0.1, 60)] = 1.0
+    """One request for the Lease. 2 x this + lease_renew_seconds <= lease_ttl_seconds."""
 
     ttl_seconds: Annotated[float, Range(0.1, 300)] = 2.0
     """A leader that did not renew for this long is replaced."""
@@ -182,6 +192,9 @@ class ScrapeSettings:
 class SourceSettings:
     """Where pools and pods come from."""
 
+    kind: Annotated[str, Choice(("auto", "manifests", "kubernetes"))] = "auto"
+    """auto = the folder if `manifests` names one, else the Kubernetes API server."""
+
     manifests: str = ""
     """A folder of Kubernetes manifests, re-read on change."""
 
@@ -193,6 +206,9 @@ class SourceSettings:
 class RouteSettings:
     """Where gateways learn the owners from."""
 
+    kind: Annotated[str, Choice(("auto", "eds", "endpointslices"))] = "auto"
+    """auto = Envoy EDS files if `eds_directory` names a folder, else EndpointSlices."""
+
     eds_directory: str = ""
     """A folder of Envoy EDS files, one per route group; written by the leader."""
 
@@ -201,6 +217,56 @@ class RouteSettings:
 
     repair_seconds: Annotated[float, Range(0.01, 1)] = 0.25
     """How often the leader looks for routes that it did not write; repairs come within 1 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesSettings:
+    """The API server, where source, routes or election are of kind `kubernetes`."""
+
+    kubeconfig: str = ""
+    """A kubeconfig file. Empty = the pod's service account, else the variable KUBECONFIG."""
+
+    namespace: str = ""
+    """The fleet's own namespace (Lease, events, Secrets). Empty = the service account's."""
+
+    watch_namespaces: str = ""
+    """Comma-separated; only these are watched, so that namespaced RBAC suffices. Empty = all."""
+
+    request_timeout_seconds: Annotated[float, Range(0.1, 60)] = 5.0
+    """One request that is no watch, list page or Lease."""
+
+    list_page: Annotated[int, Range(10, 5000)] = 500
+    """Objects a page of a list."""
+
+    watch_seconds: Annotated[float, Range(1, 3600)] = 300.0
+    """How long the server keeps a watch; ours is cut 10 s later, so that a dead link shows."""
+
+    relist_seconds: Annotated[float, Range(10, 86400)] = 1800.0
+    """A full list at least this often, whatever the watch says."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipSettings:
+    """Which pools this fleet serves. A pool's annotation epp-fleet.dev/controller-name decides;
+    a pool without it is claimed as follows."""
+
+    controller_name: Annotated[str, NotEmpty()] = "epp-fleet.dev/default"
+    """domain/path; two fleets in one cluster need two names."""
+
+    claim: Annotated[str, Choice(("all", "namespaces", "selector", "list"))] = "all"
+    """all, or what the field of the same name below covers."""
+
+    namespaces: str = ""
+    """Comma-separated namespaces, for claim: namespaces."""
+
+    selector: str = ""
+    """A label selector on InferencePools (a=b,c in (d,e),!f), for claim: selector."""
+
+    pools: str = ""
+    """Comma-separated namespace/name, for claim: list."""
+
+    cluster_domain: Annotated[str, NotEmpty()] = "cluster.local"
+    """Only for people and certificates; streams are matched by Service and namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,5 +304,7 @@ class Settings:
     scrape: ScrapeSettings = field(default_factory=ScrapeSettings)
     source: SourceSettings = field(default_factory=SourceSettings)
     routes: RouteSettings = field(default_factory=RouteSettings)
+    kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
+    ownership: OwnershipSettings = field(default_factory=OwnershipSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     log: LogSettings = field(default_factory=LogSettings)

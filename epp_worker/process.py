@@ -51,6 +51,7 @@ class ServedStream:
     def __init__(self, stream: GrpcStream, session: Session, body_lane: Lane) -> None:
         self._stream = stream
         self._session: Session | None = session
+        session.on_starved = self._starved
         self._lane: Lane | None = body_lane
 
     def received(self, message: bytes) -> None:
@@ -84,6 +85,12 @@ class ServedStream:
             self._stream.send(*replies)
         if session.ended is not None:
             self._end(session.ended)
+
+    def _starved(self, replies: Sequence[bytes]) -> None:
+        """Others need what this stream holds."""
+        session = self._session
+        if session is not None:
+            self._answer(session, replies)
 
     def _end(self, status: Status) -> None:
         self._session = None

@@ -19,6 +19,8 @@ TOO_MANY = "too many streams wait for route groups that are not here"
 TOO_LARGE = "the streams that wait for route groups that are not here hold too much"
 
 UNAVAILABLE = 14
+_MESSAGE_BYTES = 64
+"""What a message that waits costs beside its own bytes."""
 _QUOTED = 120
 """Characters of an authority that an answer quotes."""
 
@@ -65,8 +67,10 @@ class HeldStream:
         """See `StreamHandler.received`."""
         if self._inner is not None:
             self._inner.received(message)
-        elif self._gate.admits(self, len(message)):
-            self.size += len(message)
+            return
+        size = len(message) + _MESSAGE_BYTES
+        if self._gate.admits(self, size):
+            self.size += size
             self._messages.append(message)
 
     def half_closed(self) -> None:

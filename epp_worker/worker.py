@@ -19,6 +19,7 @@ from epp_worker.describe import describe_group
 from epp_worker.draining import StopFacts
 from epp_worker.extproc.budget import BodyBudget
 from epp_worker.extproc.session import WAIT_SECONDS, Session
+from epp_worker.extproc.usage import CopyBudget
 from epp_worker.health import HealthService, pool_statuses, process_statuses
 from epp_worker.holdings import Holdings
 from epp_worker.holds import Ruling
@@ -102,10 +103,11 @@ class Worker:
         bounds = StrayBounds(own.stray_hold_streams, own.max_buffered_bytes // _STRAY_SHARE)
         self.gate = StrayGate(bounds, self._wheel.lane(own.stray_hold_seconds))
         budget = BodyBudget(per_stream=own.max_body_bytes, total=own.max_buffered_bytes)
+        copies = CopyBudget()
         observer = self.picks
 
         def new_session(picker: Picker) -> Session:
-            return Session(picker, budget=budget, observer=observer)
+            return Session(picker, budget=budget, copies=copies, observer=observer)
 
         self.ext_proc = ExtProc(
             self._catalogue,

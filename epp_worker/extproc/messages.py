@@ -8,6 +8,7 @@ metadata are parsed when somebody asks for them.
 """
 
 from enum import IntEnum
+from itertools import islice
 from typing import Any, NamedTuple
 
 from envoy.config.core.v3.base_pb2 import HeaderMap, Metadata
@@ -74,6 +75,20 @@ _PARTS = {
     Kind.REQUEST_TRAILERS: "request_trailers",
     Kind.RESPONSE_TRAILERS: "response_trailers",
 }
+_BODIES = (Kind.REQUEST_BODY, Kind.RESPONSE_BODY)
+
+MAX_HEAD_BYTES = 256 * 1024
+"""Longest message, not counting a body's bytes. Envoy takes 60 KiB of headers unless told
+otherwise, and a subset hint of 4,096 endpoints has 200 kB. A peer that could send more would have
+us make millions of objects of it."""
+
+MAX_FIELDS = 16
+"""So many top-level fields are stepped over one by one; a gateway sends at most five. Messages with
+more are left to the protobuf library."""
+
+MAX_HEADERS = 4096
+"""So many headers of a request or response are looked at."""
+
 _METADATA, _ATTRIBUTES, _OBSERVABILITY, _PROTOCOL = 0x42, 0x4A, 0x50, 0x5A
 
 
@@ -81,9 +96,11 @@ def read(message: bytes) -> Message:
     """Cut a ProcessingRequest into its part and its companions.
 
     Raises:
-        FormatError: not a ProcessingRequest.
+        FormatError: not a ProcessingRequest, or longer than any gateway's.
     """
     kind = _KINDS.get(message[0]) if message else None
+    if len(message) > MAX_HEAD_BYTES:
+        _check_size(kind, message)
     if kind is not None:
         try:
             length, start = _varint(message, 1)
@@ -93,6 +110,19 @@ def read(message: bytes) -> Message:
         except IndexError:
             pass  # cut short: the protobuf library has the last word
     return _read_in_full(message)
+
+
+def _check_size(kind: Kind | None, message: bytes) -> None:
+    size = len(message)
+    if kind in _BODIES:
+        try:
+            length, start = _varint(message, 1)
+        except IndexError as error:
+            raise FormatError("not an ext_proc ProcessingRequest") from error
+        if start + length <= size:
+            size -= length
+    if size > MAX_HEAD_BYTES:
+        raise FormatError(f"an ext_proc message has {size} bytes beside the body")
 
 
 class BodyPart(NamedTuple):
@@ -133,7 +163,9 @@ def headers_end_stream(message: Message) -> bool:
     """
     data, at, stop = message.data, message.start, message.stop
     try:
-        while at < stop and data[at] in (0x0A, 0x12):
+        for _ in range(MAX_FIELDS):
+            if at >= stop or data[at] not in (0x0A, 0x12):
+                break
             length, at = _varint(data, at + 1)
             at += length
         if at == stop:
@@ -177,7 +209,7 @@ class Headers:
 def _texts(headers: HeaderMap) -> dict[str, str]:
     return {
         header.key.lower(): header.raw_value.decode("utf-8", "replace") or header.value
-        for header in headers.headers
+        for header in islice(headers.headers, MAX_HEADERS)
     }
 
 
@@ -271,7 +303,9 @@ def _companion(message: Message, wanted: int) -> bytes | None:
 
 def _only_companions(data: bytes, at: int) -> bool:
     size = len(data)
-    while at < size:
+    for _ in range(MAX_FIELDS):
+        if at >= size:
+            break
         tag = data[at]
         if tag not in (_METADATA, _ATTRIBUTES, _OBSERVABILITY, _PROTOCOL):
             return False

@@ -18,6 +18,11 @@ LENIENT_BYTES = 64 * 1024
 """Up to this size a body that strict JSON refuses is shown to Python's own parser too: model
 servers use it, and it takes NaN, a BOM and UTF-16. It is too slow to be asked about more."""
 
+LEAST_INFLATED_BYTES = 1024 * 1024
+MAX_RATIO = 64
+"""A compressed body may become the one, or the other times as long. Text becomes 3 to 10 times as
+long; 16 kB of deflate can be made to become 16 MiB, which takes 50 ms."""
+
 NAMED_PATHS = ("completions", "embeddings", "responses", "messages")
 """Endings of the paths whose JSON body names a model."""
 
@@ -68,7 +73,8 @@ def model_of(body: bytes, header: Header, *, largest: int) -> str | BadBody | No
     if codings and found is _NOT_JSON:
         if len(codings) > 1 or codings[0] not in _WBITS:
             return None
-        plain = _inflate(body, _WBITS[codings[0]], largest)
+        most = min(largest, max(LEAST_INFLATED_BYTES, MAX_RATIO * len(body)))
+        plain = _inflate(body, _WBITS[codings[0]], most)
         found = plain if isinstance(plain, BadBody) else _read(plain)
         if found is _TOO_LARGE:
             return found

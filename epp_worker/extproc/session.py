@@ -8,17 +8,18 @@ each message and gets one at once. Bytes of bodies are passed on as they came.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from functools import cache
 from typing import NamedTuple
 
 from epp_worker.extproc import messages, replies
 from epp_worker.extproc.budget import BodyBudget, Taken
+from epp_worker.extproc.buffer import BodyBuffer
 from epp_worker.extproc.messages import BodyMode, BodyPart, Headers, Kind, Message, Modes
 from epp_worker.extproc.model import BadBody, model_of
 from epp_worker.extproc.observer import SessionObserver
-from epp_worker.extproc.usage import UsageReader
+from epp_worker.extproc.usage import CopyBudget, UsageReader
 from epp_worker.scheduling.contract import Pick, Picker, PickRequest, Refusal
 from fleet.errors import FormatError
 
@@ -49,6 +50,9 @@ _NO_HEADERS = Status(3, "request body before request headers")
 _UNSUPPORTED = Status(12, "body mode GRPC is not supported: use FULL_DUPLEX_STREAMED")
 
 
+_NO_HEADERS_READ = Headers(None)
+
+
 class _Request(Enum):
     """Where the request side stands."""
 
@@ -65,12 +69,17 @@ class Session:
     Attributes:
         ended: set = send trailers after the returned messages; nothing more is to be said.
         waiting: call `waited()` if no message came for `WAIT_SECONDS` and this is still True.
+        on_starved: called with the answer if the session must end because the worker holds too much
+            and this body has made no progress for longest; `ended` is set by then.
     """
 
     __slots__ = (
+        "_body",
         "_budget",
-        "_chunks",
+        "_copies",
+        "_copy",
         "_counted",
+        "_head",
         "_headers",
         "_held",
         "_modes",
@@ -83,12 +92,21 @@ class Session:
         "_subset",
         "_usage",
         "ended",
+        "on_starved",
         "waiting",
     )
 
-    def __init__(self, picker: Picker, *, budget: BodyBudget, observer: SessionObserver) -> None:
+    def __init__(
+        self,
+        picker: Picker,
+        *,
+        budget: BodyBudget,
+        copies: CopyBudget,
+        observer: SessionObserver,
+    ) -> None:
         self.ended: Status | None = None
         self.waiting = False
+        self.on_starved: Callable[[Sequence[bytes]], None] | None = None
         self._picker = picker
         self._budget = budget
         self._observer = observer
@@ -96,10 +114,13 @@ class Session:
         self._request = _Request.NEW
         self._responding = False
         self._response_over = False
-        self._headers = Headers(None)
+        self._headers = _NO_HEADERS_READ
         self._subset: frozenset[str] | None = None
-        self._chunks: list[bytes] = []
+        self._body = BodyBuffer()
         self._held = 0
+        self._head = 0
+        self._copies = copies
+        self._copy = 0
         self._pick: Pick | None = None
         self._usage: UsageReader | None = None
 
@@ -136,6 +157,12 @@ class Session:
         self.waiting = False
         self._modes = _ASSUMED
         return (replies.CONTINUE_REQUEST_HEADERS,)
+
+    def starve(self) -> None:
+        """See `budget.Holder.starve`."""
+        answer = self._refuse(_SATURATED)
+        if self.on_starved is not None:
+            self.on_starved(answer)
 
     def aborted(self) -> None:
         """The stream is gone; nothing can be sent. Releases everything, once."""
@@ -175,6 +202,10 @@ class Session:
         if messages.headers_end_stream(message):
             return self._decide(None)
         mode = _DUPLEX if self._modes is None else self._modes.request
+        size = len(message.data)
+        if self._budget.take_head(size, self) is not Taken.OK:
+            return self._refuse(_SATURATED)
+        self._head = size
         if mode is _DUPLEX:
             self.waiting = self._modes is None
             return _NOTHING
@@ -192,11 +223,11 @@ class Session:
         hint = messages.subset_hint(message)
         if hint is not None:
             self._subset = hint
-        taken = self._budget.take(len(part.body), already=self._held)
+        taken = self._budget.take(len(part.body), self, already=self._held)
         if taken is not Taken.OK:
             return self._refuse(_TOO_LARGE if taken is Taken.STREAM_FULL else _SATURATED)
         self._held += len(part.body)
-        self._chunks.append(part.body)
+        self._body.add(part.body)
         if mode is not _DUPLEX:
             return self._decide_buffered(whole=part.end_of_stream or mode is BodyMode.BUFFERED)
         return self._decide_duplex(end_of_stream=True) if part.end_of_stream else _NOTHING
@@ -215,7 +246,7 @@ class Session:
         return (replies.CONTINUE_REQUEST_TRAILERS,)
 
     def _decide_duplex(self, *, end_of_stream: bool) -> Sequence[bytes]:
-        body = self._whole_body()
+        body = self._body.take()
         model = self._model(body)
         if isinstance(model, BadBody):
             return self._refuse(Refusal(model.status, "", model.message))
@@ -225,18 +256,13 @@ class Session:
         return (*answer, *replies.request_chunks(body, end_of_stream=end_of_stream))
 
     def _decide_buffered(self, *, whole: bool) -> Sequence[bytes]:
-        model = self._model(self._whole_body())
+        model = self._model(self._body.take())
         if isinstance(model, BadBody):
             if whole:
                 return self._refuse(Refusal(model.status, "", model.message))
             model = None  # a body cut short by the gateway: perhaps the group needs no model
         answer = self._decide(model)
         return answer if self.ended is not None else (replies.on_body(answer[0]),)
-
-    def _whole_body(self) -> bytes:
-        chunks = self._chunks
-        self._chunks = []
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def _model(self, body: bytes) -> str | BadBody | None:
         return model_of(body, self._headers.get, largest=self._budget.per_stream)
@@ -257,9 +283,13 @@ class Session:
 
     def _request_over(self) -> None:
         self._request = _Request.OVER
-        self._chunks = []
-        held, self._held = self._held, 0
-        self._budget.give_back(held)
+        self._body.clear()
+        self._headers = _NO_HEADERS_READ
+        self._subset = None
+        held = self._held + self._head
+        if held:
+            self._held = self._head = 0
+            self._budget.give_back(held, self)
 
     # The response side. Without a request before it, it is the gateway's own reply.
 
@@ -273,6 +303,7 @@ class Session:
             status = headers.get(":status") or ""
             self._observer.response(int(status) if _is_status(status) else 0)
             if (headers.get("content-encoding") or "identity") == "identity":
+                self._drop_copy()
                 self._usage = UsageReader(headers.get("content-type"))
         if messages.headers_end_stream(message):
             self._response_complete()
@@ -284,9 +315,26 @@ class Session:
         after_end = self._response_over
         if self._usage is not None:
             self._usage.feed(part.body)
+            self._charge_copy()
         if part.end_of_stream:
             self._response_complete()
         return self._pass_on(part, after_end=after_end)
+
+    def _charge_copy(self) -> None:
+        """Account for the copy that finds token usage; none is kept when all are too many."""
+        held = self._usage.held if self._usage is not None else 0
+        if held != self._copy:
+            if self._copies.move(held - self._copy):
+                self._copy = held
+            else:
+                self._drop_copy()
+                self._observer.usage_unreadable(1)
+
+    def _drop_copy(self) -> None:
+        self._usage = None
+        if self._copy:
+            self._copies.move(-self._copy)
+            self._copy = 0
 
     def _pass_on(self, part: BodyPart, *, after_end: bool) -> Sequence[bytes]:
         if self._modes is None or self._modes.response is _DUPLEX:
@@ -309,9 +357,10 @@ class Session:
         if self._response_over:
             return
         self._response_over = True
-        usage, self._usage = self._usage, None
+        usage = self._usage
         if usage is not None:
             usage.finish()
+            self._drop_copy()
             if usage.prompt is not None or usage.completion is not None:
                 self._observer.usage(usage.prompt, usage.completion)
             if usage.faults:
@@ -328,7 +377,7 @@ class Session:
     def _close(self) -> None:
         self.waiting = False
         self._request_over()
-        self._usage = None
+        self._drop_copy()
         self._release(complete=False)
 
     def _release(self, *, complete: bool) -> None:

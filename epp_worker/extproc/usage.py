@@ -15,6 +15,9 @@ MAX_EVENT_BYTES = 256 * 1024
 MAX_DOCUMENT_BYTES = 1024 * 1024
 """A longer JSON document is not read: usage is then unknown."""
 
+MAX_COPIES_BYTES = 64 * 1024 * 1024
+"""Side copies of the whole worker; beyond it a response is passed on without one."""
+
 _MOST = 2**53
 _PROMPT = ("prompt_tokens", "input_tokens")
 _COMPLETION = ("completion_tokens", "output_tokens")
@@ -35,6 +38,23 @@ class _Document(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(_Document).decode
 _decode_holder = msgspec.json.Decoder(_Holder).decode
+
+
+class CopyBudget:
+    """Bytes of side copies that all sessions of a worker hold together."""
+
+    __slots__ = ("held", "total")
+
+    def __init__(self, total: int = MAX_COPIES_BYTES) -> None:
+        self.total = total
+        self.held = 0
+
+    def move(self, size: int) -> bool:
+        """Hold `size` more bytes, or fewer; False and no change if that is too much."""
+        if size > 0 and self.held + size > self.total:
+            return False
+        self.held += size
+        return True
 
 
 class UsageReader:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _MOVED_PER_FRAME: Final = 16
 """Moving this many streams' windows costs about as much as handling one idle frame."""
 
+_SETTINGS_BYTES: Final = 96
+"""So many bytes of SETTINGS cost about as much as handling one idle frame."""
+
 FrameFunction = Callable[["Connection", int, int, bytes, int, int], None]
 """(connection, flags, stream id, buffer, payload's start, payload's end)."""
 
@@ -213,7 +216,7 @@ def _on_settings(
             _size_error("SETTINGS acknowledgement with a payload")
         connection.decoder.acknowledged()
         return
-    connection.idle_frames.hit()
+    connection.idle_frames.hit(1 + (end - start) // _SETTINGS_BYTES)
     window = connection.initial_window
     for name, value in settings.parse(data, start, end):
         if name == settings.INITIAL_WINDOW_SIZE:

@@ -7,7 +7,8 @@ import ipaddress
 from collections.abc import Iterable
 
 MAX_ITEMS = 4096
-"""More endpoints than any pool has; what follows in a longer hint is not looked at."""
+"""More endpoints than any pool has; what follows in a longer hint is not looked at, whether or not
+what came before were addresses."""
 
 
 def normalise_ip(text: str) -> str | None:
@@ -55,10 +56,12 @@ def normalise(items: Iterable[str]) -> frozenset[str]:
     An item may itself be a comma-separated list. Items that are no address allow nothing.
     """
     found: set[str] = set()
+    left = MAX_ITEMS
     for item in items:
-        for part in item.split(","):
-            if len(found) >= MAX_ITEMS:
+        for part in item.split(",", left):
+            if not left:
                 return frozenset(found)
+            left -= 1
             address = split_address(part)
             if address is not None:
                 ip, port = address

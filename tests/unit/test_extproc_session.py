@@ -13,6 +13,7 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, 
 from epp_worker.extproc.budget import BodyBudget
 from epp_worker.extproc.observer import SilentObserver
 from epp_worker.extproc.session import Session, Status
+from epp_worker.extproc.usage import CopyBudget
 from epp_worker.scheduling.contract import Pick
 from epp_worker.scheduling.group import GroupPicker
 from epp_worker.scheduling.pool import PoolState
@@ -75,10 +76,16 @@ class World:
             state.set_endpoints([Endpoint(f"pod-{a}", f"uid-{a}", a, 0) for a in addresses])
             self.pools.append(state)
         self.budget = BodyBudget(per_stream=per_stream, total=total)
+        self.copies = CopyBudget()
         self.counts = Counts()
 
     def session(self) -> Session:
-        return Session(GroupPicker(self.pools), budget=self.budget, observer=self.counts)
+        return Session(
+            GroupPicker(self.pools),
+            budget=self.budget,
+            copies=self.copies,
+            observer=self.counts,
+        )
 
     def inflight(self) -> int:
         return sum(sum(pool.inflight().values()) for pool in self.pools)
@@ -86,6 +93,7 @@ class World:
     def assert_nothing_held(self) -> None:
         assert self.inflight() == 0
         assert self.budget.held == 0
+        assert self.copies.held == 0
 
 
 @pytest.fixture
@@ -150,7 +158,7 @@ def test_whole_exchange(world: World) -> None:
     session = world.session()
     assert not session.receive(make.request_headers())
     assert not session.receive(make.request_body(CHAT[:20]))
-    assert world.budget.held == 20
+    assert world.budget.held == len(make.request_headers()) + 20
     out = session.receive(make.request_body(CHAT[20:], end_of_stream=True))
     assert kinds(out) == ["request_headers", "request_body"]
     assert destination(replies(out)[0]) == A
@@ -451,16 +459,59 @@ def test_body_over_the_cap() -> None:
 
 
 def test_worker_full() -> None:
-    """Bodies of all streams together have a bound too: 429, and room again when one ends."""
-    world = World(per_stream=100, total=150)
-    first, second = world.session(), world.session()
-    for session in (first, second):
+    """Requests of all streams together have a bound too. Who waits longest for its next part gets
+    429, not who comes last; and there is room again."""
+    head = len(make.request_headers())
+    world = World(per_stream=100, total=150 + 3 * head)
+    idle, busy, new = world.session(), world.session(), world.session()
+    answers: list[tuple[int, str]] = []
+    idle.on_starved = lambda answer: answers.append(immediate(answer))
+    for session in (idle, busy, new):
         session.receive(make.request_headers())
-    first.receive(make.request_body(b"x" * 100))
-    assert immediate(second.receive(make.request_body(b"x" * 51))) == (429, "rejected-saturated")
-    assert world.budget.held == 100
+        assert not session.receive(make.request_body(b"x" * 50))
+    assert not busy.receive(make.request_body(b"x" * 10))
+    assert answers == [(429, "rejected-saturated")]
+    assert idle.ended == Status(0, "")
+    assert world.budget.held == 50 + 50 + 10 + 2 * head
+    assert not idle.receive(make.request_body(b"x"))
+    assert not new.receive(make.request_body(b"x" * 40))
+    assert (busy.ended, new.ended) == (None, None)
+    for session in (idle, busy, new):
+        session.aborted()
+        session.aborted()
+    world.assert_nothing_held()
+    assert world.counts.outcomes == ["429"]
+
+
+def test_a_head_that_the_worker_cannot_hold() -> None:
+    """Waiting request headers count too; one that would not fit alone turns nobody else away."""
+    head = make.request_headers()
+    world = World(total=len(head) + 100)
+    first, second = world.session(), world.session()
+    first.receive(head)
+    large = make.request_headers({":path": "/v1/completions", "x": "y" * 200})
+    assert immediate(second.receive(large)) == (429, "rejected-saturated")
+    assert first.ended is None
     first.aborted()
-    first.aborted()
+    world.assert_nothing_held()
+
+
+def test_side_copies_of_responses_are_bounded_together(world: World) -> None:
+    """A response whose copy does not fit is passed on all the same; its usage is not known."""
+    world.copies.total = 150
+    usage = b'{"usage": {"prompt_tokens": 1, "completion_tokens": 2}}'
+    sessions = [world.session() for _ in range(2)]
+    for session in sessions:
+        session.receive(make.request_headers(end_of_stream=True))
+        session.receive(make.response_headers())
+        assert kinds(session.receive(make.response_body(b" " * 100))) == ["response_body"]
+    for session in reversed(sessions):
+        out = session.receive(make.response_body(usage[:50]))
+        assert kinds(out) == ["response_body"]
+    assert world.copies.held == 150
+    for session in sessions:
+        out = session.receive(make.response_body(usage[50:], end_of_stream=True))
+        assert kinds(out) == ["response_body"]
     world.assert_nothing_held()
 
 

@@ -25,10 +25,11 @@ _REMEMBERED: Final = 128
 """Ids of streams closed last, to tell a late frame from a wrong one."""
 
 _TURN_SECONDS: Final = 0.003
-"""A connection works this long in one turn of the loop; what it has read beyond waits for the next
-turn, after everybody else's. One read of 256 KiB may hold 37,000 messages: 0.4 s of work."""
+"""All connections that have more to do work this long, together, in one turn of the loop; what they
+have read beyond waits for the next turn, after everybody else's. One read of 256 KiB may hold
+37,000 messages: 0.4 s of work."""
 
-_LONG_FRAME: Final = 512
+_LONG_FRAME: Final = 64
 """Bytes of a frame after which the clock is read; after shorter ones, only now and then."""
 
 
@@ -324,7 +325,7 @@ class Connection(asyncio.Protocol):
                 return
         need = frames.HEAD_BYTES
         now = self.shared.loop.time
-        until = now() + _TURN_SECONDS
+        until = now() + _TURN_SECONDS / (1 + self.shared.resting)
         walked = 0
         while end - at >= frames.HEAD_BYTES:
             high, low, kind, flags, stream_id = frames.read_head(data, at)
@@ -366,10 +367,12 @@ class Connection(asyncio.Protocol):
         """Let all others have their turn before the rest of what was read."""
         self._pieces.append(rest)
         self._resting = True
+        self.shared.resting += 1
         self._transport.pause_reading()
         self.shared.loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
+        self.shared.resting -= 1
         if self.closing:
             return
         data = b"".join(self._pieces)

@@ -35,6 +35,7 @@ class Shared:
         "heads",
         "limits",
         "loop",
+        "resting",
         "services",
         "streams_held",
         "timers",
@@ -57,6 +58,8 @@ class Shared:
         self.heads = HeadCache()
         self.budget = MessageBudget(limits.max_message_bytes, limits.max_partial_bytes)
         self.unsent = Unsent(limits.max_send_bytes)
+        self.resting = 0
+        """Connections that have read more than they could do in their turn."""
         self.streams_held = 0
         """Streams of all connections that either side has not closed yet."""
         self.warn = RateLimited(log, SystemClock(), seconds=_WARN_SECONDS)

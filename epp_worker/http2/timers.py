@@ -8,7 +8,11 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+
+CHECKED_PER_TURN: Final = 64
+"""Thousands of connections may become due, and be closed, at the same moment."""
 
 
 class Cancellable(Protocol):
@@ -99,7 +103,9 @@ class Timers:
     def _run(self) -> None:
         self._handle = None
         now = self._loop.time()
-        while self._heap and self._heap[0][0] <= now:
+        for _ in range(CHECKED_PER_TURN):
+            if not self._heap or self._heap[0][0] > now:
+                break
             ticket = heapq.heappop(self._heap)[2]
             item = ticket.holder
             if item is None:

@@ -114,6 +114,39 @@ def test_a_read_full_of_work_is_done_in_turns() -> None:
     assert transport.reading
 
 
+def test_busy_connections_share_a_turn() -> None:
+    """With two others that have more to do, a third works for a third of the time."""
+    wire = Wire()
+
+    class Slow(Recorder):
+        """A handler to whom each message takes 0.7 ms."""
+
+        def received(self, message: bytes) -> None:
+            """Let time pass."""
+            super().received(message)
+            wire.loop.now += 0.0007
+
+    made: list[Slow] = []
+
+    def service(stream: GrpcStream) -> Slow:
+        made.append(Slow(stream))
+        return made[-1]
+
+    wire.service.make = service
+    sent = [b"x" * 100] * 12
+    busy = []
+    for _ in range(3):
+        joined(wire)
+        busy.append(wire.connection)
+    for connection in busy:
+        connection.data_received(headers(1) + b"".join(data(1, grpc(one)) for one in sent))
+    assert [len(one.messages) for one in made] == [5, 3, 2]
+    wire.lose()
+    wire.loop.run()
+    assert [len(one.messages) for one in made] == [12, 12, 2]
+    assert wire.shared.resting == 0
+
+
 def test_streams_are_bounded_over_all_connections() -> None:
     """Beyond `max_open_streams` a stream is refused, to be tried elsewhere; room comes back."""
     wire = Wire(limits=Http2Limits(max_open_streams=3))

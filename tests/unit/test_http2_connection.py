@@ -46,11 +46,11 @@ def fault_of(wire: Wire) -> int | None:
 
 
 def test_says_settings_first_and_acknowledges_the_peers() -> None:
-    """Table size 0, 4096 streams, 1 MiB windows, 64 KiB header lists; then 16 MiB in all."""
+    """Table size 0, 4096 streams, 1 MiB windows, 16 KiB header lists; then 16 MiB in all."""
     wire = Wire()
     settings, window = wire.frames()
     assert settings[:3] == (SETTINGS, 0, 0)
-    assert dict(struct.iter_unpack(">HI", settings[3])) == {1: 0, 3: 4096, 4: 1 << 20, 6: 65536}
+    assert dict(struct.iter_unpack(">HI", settings[3])) == {1: 0, 3: 4096, 4: 1 << 20, 6: 16384}
     assert window == (WINDOW, 0, 0, struct.pack(">I", (16 << 20) - 65535))
     assert wire.talk(HELLO) == [(SETTINGS, ACK, 0, b"")]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from epp_worker.http2 import Http2Limits
-from epp_worker.http2.timers import Ticket, Timers
+from epp_worker.http2.timers import CHECKED_PER_TURN, Ticket, Timers
 from fleet.errors import SettingsError
 from tests.http2_peer import FakeLoop
 
@@ -85,3 +85,17 @@ def test_limits_that_cannot_work_are_all_named() -> None:
         "http2.stream_window: must be at least 65535, is 1000",
         "http2.connection_window: must be at most 2147483647, is 2147483648",
     )
+
+
+def test_many_due_at_once_take_several_turns() -> None:
+    """Thousands of connections that die together must not hold up the living ones."""
+    loop = FakeLoop()
+    timers = Timers(loop)
+    items = [Item(loop) for _ in range(150)]
+    for item in items:
+        timers.at(1001, item)
+    loop.now = 1001.0
+    timers._run()
+    assert sum(len(item.looks) for item in items) == CHECKED_PER_TURN
+    loop.advance(0)
+    assert all(item.looks == [1] for item in items)

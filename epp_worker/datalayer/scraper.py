@@ -27,6 +27,8 @@ KEEP_SECONDS = 4.0
 own after 5 s."""
 
 LONGEST_SLEEP_SECONDS = 1.0
+TICK_SECONDS = 0.001
+"""Pools due within so short a time share a wake-up."""
 STRETCH_EVERY_SECONDS = 1.0
 LOGS_PER_WINDOW = 10
 LOG_WINDOW_SECONDS = 10.0
@@ -201,7 +203,7 @@ class Scraper:
         self._update_stretch(now)
         soonest = now + LONGEST_SLEEP_SECONDS
         for followed in self._followed.values():
-            if followed.due <= now:
+            if followed.due <= now + TICK_SECONDS:
                 self._start(followed, now)
             soonest = min(soonest, followed.due)
         return max(0.0, soonest - now)

@@ -23,11 +23,15 @@ MAX_RATIO = 64
 """A compressed body may become the one, or the other times as long. Text becomes 3 to 10 times as
 long; 16 kB of deflate can be made to become 16 MiB, which takes 50 ms."""
 
+MAX_MEMBERS = 64
+"""Members of a gzip body; each one's rest is copied, so their number must have a bound."""
+
 NAMED_PATHS = ("completions", "embeddings", "responses", "messages")
 """Endings of the paths whose JSON body names a model."""
 
 _PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
-_WBITS = {"gzip": 31, "x-gzip": 31, "deflate": 47}
+_WBITS = {"gzip": (31,), "x-gzip": (31,), "deflate": (47, -15)}
+"""zlib's window bits by content coding; clients send `deflate` with and without zlib's frame."""
 
 Header = Callable[[str], str | None]
 
@@ -123,15 +127,35 @@ def _codings(header: Header) -> list[str]:
     return [coding for part in listed if (coding := part.strip()) not in ("", "identity")]
 
 
-def _inflate(body: bytes, wbits: int, largest: int) -> bytes | BadBody:
-    decoder = zlib.decompressobj(wbits)
-    try:
-        plain = decoder.decompress(body, largest + 1)
-    except zlib.error:
-        return _BAD_CODING
-    if len(plain) > largest:
-        return _TOO_LARGE
-    return plain if decoder.eof else _BAD_CODING
+def _inflate(body: bytes, forms: tuple[int, ...], largest: int) -> bytes | BadBody:
+    found: bytes | BadBody = _BAD_CODING
+    for wbits in forms:
+        found = _inflate_members(body, wbits, largest)
+        if found is not _BAD_CODING:
+            break
+    return found
+
+
+def _inflate_members(body: bytes, wbits: int, largest: int) -> bytes | BadBody:
+    """gzip may be several members one after another (RFC 1952, 2.2): their contents, joined."""
+    parts: list[bytes] = []
+    size = 0
+    for _ in range(MAX_MEMBERS):
+        decoder = zlib.decompressobj(wbits)
+        try:
+            part = decoder.decompress(body, largest + 1 - size)
+        except zlib.error:
+            return _BAD_CODING
+        size += len(part)
+        if size > largest:
+            return _TOO_LARGE
+        if not decoder.eof:
+            return _BAD_CODING
+        parts.append(part)
+        body = decoder.unused_data
+        if not body:
+            return b"".join(parts)
+    return _BAD_CODING
 
 
 def _promises_model(header: Header, body: bytes) -> bool:

@@ -104,6 +104,7 @@ class LeaderTerm:
             saw=self._signals.saw,
             count_stale=surroundings.metrics.stale_route_write,
             clock=self._clock,
+            loads=lambda: self._signals.loads,
         )
         self._targets = Targets(settings.placement)
         self._holdings = Holdings()

@@ -1,11 +1,13 @@
 """The leader's hand on the routes: stamped at take-over, written once, repaired when foreign."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import pytest
 
 from coordinator.election.contract import Term
-from coordinator.leader.routekeeping import RouteKeeper
+from coordinator.leader.doubt import LeaseInDoubt
+from coordinator.leader.routekeeping import BATCH, RouteKeeper
 from coordinator.routes.contract import Route, WriteResult
 from fleet.errors import RouteError
 from fleet.model import (
@@ -131,7 +133,8 @@ async def test_a_take_over_that_comes_late_changes_nothing() -> None:
 
 
 async def test_only_changes_are_written() -> None:
-    """A new version alone rewrites nothing; a new owner or epoch does; none is an empty set."""
+    """A new version alone rewrites nothing; a new owner does, no owner is an empty set; what lacks
+    only a new epoch is stamped at the next look, and that is no stale write."""
     world = World()
     await world.keeper.follow(a_map(EpochVersion(5, 9), a="w0", b="w0"))
     world.routes.writes.clear()
@@ -139,7 +142,13 @@ async def test_only_changes_are_written() -> None:
     assert [[r.group for r in batch] for batch in world.routes.writes] == [[B]]
     assert (await world.standing())["b"] == ((), EpochVersion(5, 10))
     world.term = Term(LEADER, 6, 100.0)
-    await world.keeper.follow(a_map(EpochVersion(6, 11), a="w0", b=None))
+    await world.keeper.follow(a_map(EpochVersion(6, 11), a="w1", b=None))
+    assert await world.standing() == {
+        "a": (("w1:9002",), EpochVersion(6, 11)),
+        "b": ((), EpochVersion(5, 10)),
+    }
+    await world.keeper.repair()
+    assert world.stale == 0
     assert {v.epoch for _, v in (await world.standing()).values()} == {6}
 
 
@@ -206,3 +215,131 @@ async def test_nothing_is_written_after_the_deadline() -> None:
     world.clock.now = 100.0
     await world.keeper.follow(a_map(EpochVersion(5, 9), a="w0"))
     assert await world.standing() == {}
+
+
+class Slow(Recorded):
+    """Each route takes a hundredth of a second, and a hook may act after each batch."""
+
+    def __init__(self, clock: StillClock) -> None:
+        super().__init__(clock)
+        self.after: Callable[[], Awaitable[None]] | None = None
+
+    async def write(self, routes: Sequence[Route], term: Term) -> WriteResult:
+        result = await super().write(routes, term)
+        await self._clock.sleep(0.01 * len(routes))
+        if self.after is not None:
+            await self.after()
+        return result
+
+    def order(self) -> list[str]:
+        return [route.group.service for batch in self.writes for route in batch]
+
+
+def many(count: int) -> dict[str, str | None]:
+    return {f"s{number}": "w0" for number in range(count)}
+
+
+def slow_world(lease_seconds: float = 4.0) -> tuple[World, Slow]:
+    """A lease that is renewed all the time, but never covers more than `lease_seconds`."""
+    world = World()
+    routes = Slow(world.clock)
+    world.keeper = RouteKeeper(
+        routes,
+        term=lambda: Term(LEADER, 5, world.clock.now + lease_seconds),
+        saw=world.seen.append,
+        count_stale=world._count,
+        clock=world.clock,
+        loads=lambda: {GroupKey("ns", "s700", 9002): 9.0, GroupKey("ns", "s800", 9002): 2.0},
+    )
+    world.routes = routes
+    return world, routes
+
+
+async def test_more_routes_than_fit_into_a_lease_are_written_in_batches() -> None:
+    """1,000 routes take 10 s, a lease lasts 4: each batch has the term as it is then."""
+    world, routes = slow_world()
+    await world.put(
+        *(Route(GroupKey("ns", s, 9002), ("w0:9002",), EpochVersion(4, 1)) for s in many(1000))
+    )
+    await world.keeper.take_over(None)
+    for _ in range(5):
+        await world.keeper.repair()
+    assert len(routes.order()) == 1000
+    assert {v.epoch for _, v in (await world.standing()).values()} == {5}
+    assert world.stale == 0
+
+
+async def test_wrong_addresses_come_first_then_the_busy_ones() -> None:
+    """And a take-over does not keep anybody waiting for the rest."""
+    world, routes = slow_world()
+    await world.put(
+        *(Route(GroupKey("ns", s, 9002), ("w0:9002",), EpochVersion(4, 1)) for s in many(1000))
+    )
+    await world.keeper.take_over(a_map(EpochVersion(4, 2), **(many(1000) | {"s900": "w1"})))
+    assert routes.order()[:3] == ["s900", "s700", "s800"]
+    assert len(routes.order()) < 600
+
+
+async def test_a_new_map_goes_before_what_is_left() -> None:
+    """A worker dies while a thousand routes are being stamped: its groups do not wait for them."""
+    world, routes = slow_world()
+    await world.put(
+        *(Route(GroupKey("ns", s, 9002), ("w0:9002",), EpochVersion(4, 1)) for s in many(1000))
+    )
+
+    async def die() -> None:
+        routes.after = None
+        await world.keeper.follow(a_map(EpochVersion(5, 3), **(many(1000) | {"s900": "w1"})))
+
+    task: list[asyncio.Task[None]] = []
+
+    async def dies() -> None:
+        routes.after = None
+        task.append(asyncio.create_task(die()))
+        await asyncio.sleep(0)
+
+    routes.after = dies
+    await world.keeper.take_over(None)
+    await task[0]
+    assert routes.order().index("s900") <= 2 * BATCH
+    assert (await world.standing())["s900"] == (("w1:9002",), EpochVersion(5, 3))
+
+
+async def test_a_foreign_write_over_a_route_that_waits_for_its_stamp_is_repaired() -> None:
+    """It does not wait with the others."""
+    world, routes = slow_world()
+    await world.put(
+        *(Route(GroupKey("ns", s, 9002), ("w0:9002",), EpochVersion(4, 1)) for s in many(1000))
+    )
+    await world.keeper.take_over(None)
+    late = Route(GroupKey("ns", "s999", 9002), ("w9:9002",), EpochVersion(4, 2))
+    assert (await world.standing())["s999"][1] == EpochVersion(4, 1)
+    routes._routes[late.group] = late
+    routes.writes.clear()
+    await world.keeper.repair()
+    assert routes.order()[0] == "s999"
+    assert (await world.standing())["s999"] == (("w0:9002",), EpochVersion(5, 0))
+
+
+async def test_a_lease_in_doubt_ends_the_batches_and_loses_nothing() -> None:
+    """What was not written is written when the lease covers the moment again."""
+    world, routes = slow_world()
+    doubt = False
+
+    def term() -> Term:
+        if doubt:
+            raise LeaseInDoubt("renewing")
+        return Term(LEADER, 5, world.clock.now + 4.0)
+
+    async def lose() -> None:
+        nonlocal doubt
+        doubt, routes.after = True, None
+
+    world.keeper._term = term
+    routes.after = lose
+    with pytest.raises(LeaseInDoubt):
+        await world.keeper.follow(a_map(EpochVersion(5, 3), **many(600)))
+    doubt = False
+    for _ in range(3):
+        await world.keeper.repair()
+    assert set(await world.standing()) == set(many(600))

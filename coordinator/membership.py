@@ -4,11 +4,14 @@ A worker is dead when
 - its control stream is down AND its ext_proc and health ports both refuse connections, twice in a
   row (a time-out, an unreachable host or an accepted connection proves nothing);
 - a new incarnation says hello under its id while its own control stream is down;
+- its pod is gone: deleted, ended, or replaced by another of the same name;
 - its beat and its control stream have both been silent for the TTL; while the store cannot say
   anything about its beat: control stream and health check unanswered for two TTLs.
 
 Invariants: silence of one channel alone never kills. If more than half fall silent at once, we
-suspect ourselves first, for at most two TTLs; refusals are never doubted. Dead is final for an
+suspect ourselves first, for at most two TTLs; refusals are never doubted. If the pods of more than
+half are gone at once while these workers still talk to us, we doubt the list of pods: each of them
+is dead as soon as it is silent for the TTL or its control stream is down. Dead is final for an
 incarnation. Being absent from the store's members is "unknown", not "dead".
 
 All times are monotonic seconds of the leader's clock.
@@ -17,6 +20,7 @@ All times are monotonic seconds of the leader's clock.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from fleet.model import (
     DeadMember,
@@ -85,6 +89,17 @@ class Judgement:
     deaths: tuple[Death, ...]
 
 
+class PodAt(NamedTuple):
+    """A worker's pod: its name is the worker's id.
+
+    Attributes:
+        host: its address without a port; "" if none is known.
+    """
+
+    name: str
+    host: str
+
+
 @dataclass(slots=True)
 class _Life:
     """One living incarnation."""
@@ -102,6 +117,9 @@ class _Life:
     """Last answered health check."""
     unanswered: float | None = None
     """Last unanswered health check."""
+    pod_gone: bool = False
+    pod_doubted: bool = False
+    pod_ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +242,27 @@ class Membership:
         else:
             life.unanswered = now
 
+    def pods_seen(self, *, gone: Iterable[PodAt], ending: Iterable[PodAt]) -> None:
+        """What the list of pods says at present, in whole.
+
+        Args:
+            gone: pods that are no more. Without a host whoever bears the name is meant; with one,
+                whoever beats under the name from elsewhere lives in another pod.
+            ending: pods that are being deleted: their workers drain, whatever they say themselves.
+        """
+        lost = {id(life) for pod in gone if (life := self._in_pod(pod)) is not None}
+        leaving = {id(life) for pod in ending if (life := self._in_pod(pod)) is not None}
+        for life in self._lives.values():
+            life.pod_gone, life.pod_ending = id(life) in lost, id(life) in leaving
+            life.pod_doubted = life.pod_doubted and life.pod_gone
+
+    def _in_pod(self, pod: PodAt) -> _Life | None:
+        life = self._lives.get(pod.name)
+        if life is None or not pod.host:
+            return life
+        known = life.member.addresses.ext_proc.rpartition(":")[0].strip("[]")
+        return life if known == pod.host else None
+
     def _life(self, member: Member) -> _Life | None:
         life = self._lives.get(member.id)
         same = life is not None and life.member.incarnation == member.incarnation
@@ -236,6 +275,7 @@ class Membership:
         for life in list(self._lives.values()):
             if life.refused and not life.control_up:
                 self._bury(life, Signal.REFUSED, now)
+        self._bury_podless(now)
         doubt = self._doubt_ourselves(now)
         if not doubt:
             for life in list(self._lives.values()):
@@ -244,6 +284,15 @@ class Membership:
         living = tuple(self._judged(life, now) for _, life in sorted(self._lives.items()))
         deaths, self._deaths = tuple(self._deaths), []
         return Judgement(living, deaths)
+
+    def _bury_podless(self, now: float) -> None:
+        gone = [life for life in self._lives.values() if life.pod_gone]
+        doubt = 2 * len(gone) > len(self._lives)
+        for life in gone:
+            talks = life.control_up and now - life.heard < self._ttl
+            life.pod_doubted = talks and (doubt or life.pod_doubted)
+            if not life.pod_doubted:
+                self._bury(life, Signal.POD_GONE, now)
 
     def _silent(self, life: _Life, now: float, share: float) -> bool:
         """Whether every channel has been silent for `share` of the time that means death."""
@@ -276,7 +325,8 @@ class Membership:
         )
         if control or beat:
             return Judged(life.member, MemberState.SUSPECT, Signal.SILENT, life.reached)
-        state = MemberState.DRAINING if life.member.draining else MemberState.ALIVE
+        draining = life.member.draining or life.pod_ending
+        state = MemberState.DRAINING if draining else MemberState.ALIVE
         return Judged(life.member, state, None, life.reached)
 
     def _bury(self, life: _Life, signal: Signal, now: float) -> None:

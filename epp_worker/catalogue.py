@@ -119,19 +119,20 @@ class Catalogue:
         elif held is not None:
             held.index.drop_pool(ref)
         pools = (pool for pool in (known, old, new) if isinstance(pool, Pool))
-        self._touch(pool.group for pool in pools if pool.group is not None)
+        self._touch(group for pool in pools for group in pool.groups)
 
     def _regroup(self, old: Pool | None, new: Pool | None) -> None:
-        """Take `old` out of its group, put `new` into its own."""
+        """Take `old` out of its groups, put `new` into its own."""
         for pool, gain in ((old, False), (new, True)):
-            if pool is None or pool.group is None:
+            if pool is None:
                 continue
-            others = [one for one in self._groups.get(pool.group, ()) if one.ref != pool.ref]
-            members = sorted([*others, pool] if gain else others, key=lambda one: one.ref)
-            if members:
-                self._groups[pool.group] = tuple(members)
-            else:
-                self._groups.pop(pool.group, None)
+            for group in pool.groups:
+                others = [one for one in self._groups.get(group, ()) if one.ref != pool.ref]
+                members = sorted([*others, pool] if gain else others, key=lambda one: one.ref)
+                if members:
+                    self._groups[group] = tuple(members)
+                else:
+                    self._groups.pop(group, None)
         self._regrouped = True
 
     def _on_pod(self, change: Change) -> None:
@@ -141,7 +142,7 @@ class Catalogue:
         old = change.old if isinstance(change.old, Pod) else None
         new = change.new if isinstance(change.new, Pod) else None
         touched = (self._pools[ref] for ref in held.index.change(old, new))
-        self._touch(pool.group for pool in touched if pool.group is not None)
+        self._touch(group for pool in touched for group in pool.groups)
 
     def _touch(self, groups: Iterable[GroupKey]) -> None:
         self._dirty.update(groups)

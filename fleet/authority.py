@@ -161,6 +161,6 @@ class AuthorityIndex:
     def _pools(self) -> Mapping[PoolRef, GroupKey]:
         if self._by_pool is None:
             self._by_pool = {
-                pool.ref: group for group, pools in self._groups.items() for pool in pools
+                pool.ref: pool.groups[0] for pools in self._groups.values() for pool in pools
             }
         return self._by_pool

@@ -1,11 +1,20 @@
 """Pools, pods and the endpoints that follow from them: trimmed to what placing and picking need."""
 
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fleet.model.identity import GroupKey, PoolId, PoolRef
+
+ALSO_SERVE = "epp-fleet.dev/also-serve"
+"""Annotation of a pool: a second Service that leads to it, while gateways move over."""
+
+DEFAULT_PICKER_PORT = 9002
+"""Of a pool that names no endpoint picker, and of `extensionRef.portNumber` when absent."""
+
+_SERVICE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class FailureMode(StrEnum):
@@ -23,6 +32,8 @@ class Pool:
         selector: matchLabels; all must be equal on a pod of the same namespace. Empty selects none.
         target_ports: 1..8 ports; a pod is one endpoint per port.
         group: the route group its endpointPickerRef names; None without one (nothing routes to it).
+        api_version: of the object, as references to it must say it.
+        picker_fault: why its endpointPickerRef cannot be served though it has one; `group` is None.
     """
 
     ref: PoolRef
@@ -33,11 +44,29 @@ class Pool:
     failure_mode: FailureMode = FailureMode.CLOSE
     app_protocol: str = "http"
     annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    api_version: str = "inference.networking.k8s.io/v1"
+    picker_fault: str = ""
 
     @property
     def id(self) -> PoolId:
         """Name and uid: one life of this pool."""
         return PoolId(self.ref, self.uid)
+
+    @property
+    def also_serve(self) -> GroupKey | None:
+        """The second route group, on the same port; None without a usable `ALSO_SERVE`."""
+        service = self.annotations.get(ALSO_SERVE, "")
+        if not _SERVICE_NAME.fullmatch(service):
+            return None
+        port = DEFAULT_PICKER_PORT if self.group is None else self.group.port
+        also = GroupKey(self.ref.namespace, service, port)
+        return None if also == self.group else also
+
+    @property
+    def groups(self) -> tuple[GroupKey, ...]:
+        """Every route group that leads to this pool, that of its endpointPickerRef first."""
+        return tuple(group for group in (self.group, self.also_serve) if group is not None)
 
     def selects(self, pod: "Pod") -> bool:
         """Whether `pod` belongs to this pool, ready or not."""
@@ -70,6 +99,7 @@ class Service:
 
     Attributes:
         ports: port number -> port name ("" for an unnamed port).
+        owners: uids of its owner references.
     """
 
     namespace: str
@@ -79,6 +109,8 @@ class Service:
     type: str
     ports: Mapping[int, str]
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owners: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +154,6 @@ def group_pools(pools: Iterable[Pool]) -> dict[GroupKey, tuple[Pool, ...]]:
     """Pools by route group, each ordered by name; pools without a group are left out."""
     groups: dict[GroupKey, list[Pool]] = {}
     for pool in pools:
-        if pool.group is not None:
-            groups.setdefault(pool.group, []).append(pool)
+        for group in pool.groups:
+            groups.setdefault(group, []).append(pool)
     return {key: tuple(sorted(members, key=lambda p: p.ref)) for key, members in groups.items()}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from fleet.errors import ManifestError
 from fleet.model import FailureMode, GroupKey, Pod, Pool, PoolRef, Service
+from fleet.model.pools import DEFAULT_PICKER_PORT
 from fleet.sources.contract import Kind, Object, ObjectKey
 from fleet.sources.fields import Field, is_dns_label, is_dns_subdomain, is_label_value, shown
 
@@ -22,9 +23,6 @@ OLD_POOL_GROUP = "inference.networking.x-k8s.io"
 POOL_API = f"{POOL_GROUP}/v1"
 OLD_POOL_API = f"{OLD_POOL_GROUP}/v1alpha2"
 CORE_API = "v1"
-
-OLD_PICKER_PORT = 9002
-"""`extensionRef.portNumber` of v1alpha2, when absent."""
 
 MAX_TARGET_PORTS = 8
 MAX_SELECTOR_LABELS = 64
@@ -114,8 +112,14 @@ def _key_of(metadata: Field) -> ObjectKey:
     return ObjectKey(namespace.text(DEFAULT_NAMESPACE), name.text())
 
 
-def parse(identity: Identity, raw: Mapping[object, object]) -> Object:
+def parse(
+    identity: Identity, raw: Mapping[object, object], *, keep_foreign_pickers: bool = False
+) -> Object:
     """The fact that `raw` states about the object `identify` found it to be.
+
+    Args:
+        keep_foreign_pickers: a pool whose endpointPickerRef cannot be served is a pool nevertheless
+            (`Pool.picker_fault`): on a cluster it is somebody's, in a folder of ours a mistake.
 
     Raises:
         ManifestError: see the module.
@@ -123,9 +127,9 @@ def parse(identity: Identity, raw: Mapping[object, object]) -> Object:
     top = Field(str(identity), "", raw)
     match identity.kind:
         case Kind.POOL if identity.rank == 0:
-            return parse_pool(identity.key, top)
+            return parse_pool(identity.key, top, keep_foreign_pickers=keep_foreign_pickers)
         case Kind.POOL:
-            return parse_old_pool(identity.key, top)
+            return parse_old_pool(identity.key, top, keep_foreign_pickers=keep_foreign_pickers)
         case Kind.POD:
             return parse_pod(identity.key, top)
         case Kind.SERVICE:
@@ -163,7 +167,7 @@ def _selector(field: Field) -> dict[str, str]:
     return labels
 
 
-def parse_pool(key: ObjectKey, top: Field) -> Pool:
+def parse_pool(key: ObjectKey, top: Field, *, keep_foreign_pickers: bool = False) -> Pool:
     """An InferencePool of inference.networking.k8s.io/v1.
 
     An empty selector selects nothing. A selector that says something else than `matchLabels` is
@@ -177,39 +181,36 @@ def parse_pool(key: ObjectKey, top: Field) -> Pool:
             f"{shown(extra[0])} is unknown here", "put the labels under `matchLabels`"
         )
     ports = _target_ports(spec.get("targetPorts"))
-    ref = spec.get("endpointPickerRef")
-    group, mode = None, FailureMode.CLOSE
-    if not ref.missing:
-        group = _group(key.namespace, ref, ref.get("port").get("number"))
-        mode = _failure_mode(ref)
+    picker = _picker(key.namespace, spec.get("endpointPickerRef"), keep=keep_foreign_pickers)
     return Pool(
         ref=PoolRef(*key),
         uid=_uid(Kind.POOL, key, top),
         selector=_selector(selector.get("matchLabels")),
         target_ports=ports,
-        group=group,
-        failure_mode=mode,
+        group=picker.group,
+        failure_mode=picker.mode,
         app_protocol=spec.get("appProtocol").choice(("http", "kubernetes.io/h2c"), "http"),
         annotations=top.get("metadata").get("annotations").texts(),
+        labels=top.get("metadata").get("labels").texts(),
+        picker_fault=picker.fault,
     )
 
 
-def parse_old_pool(key: ObjectKey, top: Field) -> Pool:
+def parse_old_pool(key: ObjectKey, top: Field, *, keep_foreign_pickers: bool = False) -> Pool:
     """An InferencePool of inference.networking.x-k8s.io/v1alpha2."""
     spec = _spec(top)
-    ref = spec.get("extensionRef")
-    group, mode = None, FailureMode.CLOSE
-    if not ref.missing:
-        group = _group(key.namespace, ref, ref.get("portNumber"), OLD_PICKER_PORT)
-        mode = _failure_mode(ref)
+    picker = _picker(key.namespace, spec.get("extensionRef"), keep=keep_foreign_pickers)
     return Pool(
         ref=PoolRef(*key),
         uid=_uid(Kind.POOL, key, top),
         selector=_selector(_required(spec.get("selector"), "give the labels of its pods")),
         target_ports=(spec.get("targetPortNumber").port(),),
-        group=group,
-        failure_mode=mode,
+        group=picker.group,
+        failure_mode=picker.mode,
         annotations=top.get("metadata").get("annotations").texts(),
+        labels=top.get("metadata").get("labels").texts(),
+        api_version=OLD_POOL_API,
+        picker_fault=picker.fault,
     )
 
 
@@ -225,6 +226,30 @@ def _target_ports(field: Field) -> tuple[int, ...]:
     if len(ports) > MAX_TARGET_PORTS:
         raise field.fault(f"{len(ports)} ports", f"give at most {MAX_TARGET_PORTS}")
     return tuple(ports)
+
+
+@dataclass(frozen=True, slots=True)
+class _Picker:
+    """What a pool says of its endpoint picker."""
+
+    group: GroupKey | None = None
+    mode: FailureMode = FailureMode.CLOSE
+    fault: str = ""
+
+
+def _picker(namespace: str, ref: Field, *, keep: bool) -> _Picker:
+    """Read an endpointPickerRef or extensionRef; `keep` turns what is wrong with it into a fact."""
+    if ref.missing:
+        return _Picker()
+    mode = _failure_mode(ref)
+    try:
+        if ref.path == "spec.extensionRef":
+            return _Picker(_group(namespace, ref, ref.get("portNumber"), DEFAULT_PICKER_PORT), mode)
+        return _Picker(_group(namespace, ref, ref.get("port").get("number")), mode)
+    except ManifestError as error:
+        if not keep:
+            raise
+        return _Picker(None, mode, str(error).removeprefix(f"{ref.subject}: "))
 
 
 def _group(namespace: str, ref: Field, port: Field, default: int | None = None) -> GroupKey:
@@ -306,6 +331,10 @@ def parse_service(key: ObjectKey, top: Field) -> Service:
         type=spec.get("type").text("ClusterIP"),
         ports=ports,
         labels=metadata.get("labels").texts(),
+        annotations=metadata.get("annotations").texts(),
+        owners=tuple(
+            owner.get("uid").text("") for owner in metadata.get("ownerReferences").items()
+        ),
     )
 
 

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coordinator.election.candidate import Candidate
+from coordinator.election.contract import Election
 from coordinator.election.leadership import Leadership
 from coordinator.election.redis import StoreElection
 from coordinator.follower import Follower
@@ -30,13 +31,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a coordinator stands on; it closes none of them."""
+    """What a coordinator stands on; it closes none of them.
+
+    Attributes:
+        elect: this coordinator's side of the election; None = the lease is in the store.
+    """
 
     store: Store
     routes: Routes
     source: Source
     clock: Clock
     rng: random.Random
+    elect: Callable[[LeaderInfo], Election] | None = None
 
 
 class Coordinator:
@@ -52,6 +58,7 @@ class Coordinator:
         self._supervisor = Supervisor(lambda reason: None)
         self._term: LeaderTerm | None = None
         self._candidate: Candidate | None = None
+        self._election: Election | None = None
         self._groups: PoolGroups | None = None
         self._metrics.show(self, self._epoch)
 
@@ -89,10 +96,10 @@ class Coordinator:
     async def _take_part(self, me: LeaderInfo, stop: asyncio.Event) -> None:
         parts = self._parts
         self._groups = PoolGroups(parts.source)
+        election = self._election = self._elect(me)
         candidate = self._candidate = Candidate(
-            StoreElection(parts.store, me, self._settings.election, parts.clock),
+            election,
             parts.clock,
-            self._settings.election,
             floor=self._floor,
             lead=self._lead,
             rng=parts.rng,
@@ -110,11 +117,18 @@ class Coordinator:
         )
         try:
             self._supervisor.run(follower.run(), "follower")
+            self._supervisor.run(election.watch(), "lease watch")
             self._supervisor.run(candidate.run(), "candidate")
             log.info("coordinator up", extra={"http": me.http, "internal": me.internal})
             await stop.wait()
         finally:
             await self._supervisor.close()
+
+    def _elect(self, me: LeaderInfo) -> Election:
+        parts = self._parts
+        if parts.elect is not None:
+            return parts.elect(me)
+        return StoreElection(parts.store, me, self._settings.election, parts.clock)
 
     # -- leading --------------------------------------------------------------------------------
 

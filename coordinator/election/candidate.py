@@ -22,7 +22,6 @@ from coordinator.election.contract import Election, Standing, Term
 from coordinator.election.leadership import Leadership
 from fleet.clock import Clock
 from fleet.errors import FleetError, StoreRefused, StoreUnavailable
-from fleet.settings.model import ElectionSettings
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,6 @@ class Candidate:
         self,
         election: Election,
         clock: Clock,
-        settings: ElectionSettings,
         *,
         floor: Floor,
         lead: Lead,
@@ -72,8 +70,8 @@ class Candidate:
         """
         self._election = election
         self._clock = clock
-        self._renew_seconds = settings.renew_seconds
-        self._ttl_seconds = settings.ttl_seconds
+        self._renew_seconds = election.timers.renew_seconds
+        self._ttl_seconds = election.timers.ttl_seconds
         self._floor = floor
         self._lead = lead
         self._rng = rng
@@ -112,19 +110,36 @@ class Candidate:
 
     async def _campaign(self) -> Term | None:
         """One look at the lease; the term if it was free and is ours now."""
-        term, pause = None, self._renew_seconds * self._rng.uniform(1 - _JITTER, 1 + _JITTER)
+        pause = self._renew_seconds * self._rng.uniform(1 - _JITTER, 1 + _JITTER)
         try:
             self._standing = await self._election.observe()
             if self._free(self._standing):
                 term = await self._acquire()
+                if term is not None:
+                    return term
+            elif self._standing.expires_in is not None:
+                pause = min(pause, self._standing.expires_in)
         except StoreRefused as error:
             log.error("lease refused", extra={"error": str(error)})
-            pause = BACK_OFF_SECONDS
+            await self._clock.sleep(BACK_OFF_SECONDS)
+            return None
         except FleetError as error:
             log.warning("lease unknown", extra={"error": str(error)})
-        if term is None:
-            await self._clock.sleep(pause)
-        return term
+        await self._until_changed(pause)
+        return None
+
+    async def _until_changed(self, seconds: float) -> None:
+        """Until the lease's home tells of a change, or the time has passed."""
+        waits = {
+            asyncio.create_task(self._election.changed()),
+            asyncio.create_task(self._clock.sleep(seconds)),
+        }
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.wait(waits)
 
     def _free(self, standing: Standing) -> bool:
         """Whether to try for the lease now.

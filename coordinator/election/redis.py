@@ -5,10 +5,11 @@ store counts from when the request arrived, which is later, so this side always 
 margin on top covers the acts that have passed their last check when the deadline comes.
 """
 
+import asyncio
 import secrets
 from typing import Final
 
-from coordinator.election.contract import Standing, Term
+from coordinator.election.contract import Standing, Term, Timers
 from fleet.clock import Clock
 from fleet.model import LeaderInfo
 from fleet.settings.model import ElectionSettings
@@ -29,9 +30,20 @@ class StoreElection:
         """
         self._store = store
         self._me = me
+        self._timers = Timers(settings.ttl_seconds, settings.renew_seconds)
         self._ttl = settings.ttl_seconds
         self._clock = clock
         self._pending: tuple[int, str] | None = None
+
+    @property
+    def timers(self) -> Timers:
+        """See `Election.timers`."""
+        return self._timers
+
+    @property
+    def in_store(self) -> bool:
+        """See `Election.in_store`."""
+        return True
 
     async def acquire(self, *, floor: int) -> Term | None:
         """See `Election.acquire`. Repeated after an unknown outcome it is the same request."""
@@ -61,6 +73,14 @@ class StoreElection:
     async def observe(self) -> Standing:
         """See `Election.observe`."""
         return _standing(await self._store.lease())
+
+    async def changed(self) -> None:
+        """See `Election.changed`: a look is cheap, and the store tells nothing by itself."""
+        await asyncio.Event().wait()
+
+    async def watch(self) -> None:
+        """See `Election.watch`."""
+        await asyncio.Event().wait()
 
     def _deadline(self, sent: float) -> float:
         return sent + self._ttl * (1.0 - MARGIN_SHARE)

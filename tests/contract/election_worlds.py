@@ -1,16 +1,30 @@
-"""Coordinators that do nothing but lead, for tests of the election."""
+"""Homes of a lease, and coordinators that do nothing but lead, for tests of the election."""
 
 import asyncio
 import contextlib
 import random
+from typing import Protocol
 
 from coordinator.election.candidate import Candidate
-from coordinator.election.contract import Standing
+from coordinator.election.contract import Election, Standing
+from coordinator.election.kube_lease import KubeLeaseElection
 from coordinator.election.leadership import Leadership
 from coordinator.election.redis import StoreElection
+from fleet.errors import KubeNotFound
+from fleet.kube.contract import KubeApi
 from fleet.model import LeaderInfo
 from fleet.settings.model import ElectionSettings
 from fleet.store.contract import Store
+from fleet.store.memory import MemoryServer
+from tests.contract.store_fixtures import ValkeyWorld
+
+SETTINGS = ElectionSettings(
+    ttl_seconds=2.0,
+    renew_seconds=0.1,
+    lease_ttl_seconds=2.0,
+    lease_renew_seconds=0.1,
+    lease_request_timeout_seconds=0.9,
+)
 
 
 class LoopClock:
@@ -26,21 +40,64 @@ class LoopClock:
         await asyncio.sleep(max(0.0, seconds))
 
 
-class Coordinator:
-    """A candidate over a store, writing down when its leader's work starts and ends."""
+class Home(Protocol):
+    """Where a lease lives, seen from the test."""
 
-    def __init__(
-        self, name: str, store: Store, trace: list[str], settings: ElectionSettings
-    ) -> None:
+    def election(self, who: LeaderInfo) -> Election:
+        """One candidate's side."""
+        ...
+
+    async def empty(self) -> None:
+        """The lease is gone, and its epoch with it."""
+        ...
+
+
+class StoreHome:
+    """The lease in a store: in memory, or in a real server."""
+
+    def __init__(self, store: Store, server: MemoryServer | ValkeyWorld) -> None:
+        self.store = store
+        self._server = server
+
+    def election(self, who: LeaderInfo) -> Election:
+        return StoreElection(self.store, who, SETTINGS, LoopClock())
+
+    async def empty(self) -> None:
+        self._server.flush()
+
+
+class KubeHome:
+    """A Kubernetes Lease, of whatever API server."""
+
+    def __init__(self, api: KubeApi, fleet: str = "blue") -> None:
+        self.api = api
+        self.fleet = fleet
+
+    @property
+    def path(self) -> str:
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.api.namespace}/leases"
+        return f"{leases}/epp-fleet-{self.fleet}"
+
+    def election(self, who: LeaderInfo) -> Election:
+        return KubeLeaseElection(self.api, who, SETTINGS, self.fleet, LoopClock())
+
+    async def empty(self) -> None:
+        with contextlib.suppress(KubeNotFound):
+            await self.api.delete(self.path)
+
+
+class Coordinator:
+    """A candidate that writes down when its leader's work starts and ends."""
+
+    def __init__(self, name: str, home: Home, trace: list[str]) -> None:
         self.info = LeaderInfo(name, f"{name}:8080", f"{name}:8081")
         self.known_epoch = 0
         self.rolled_back: list[Standing] = []
         self._trace = trace
-        clock = LoopClock()
+        self.election = home.election(self.info)
         self.candidate = Candidate(
-            StoreElection(store, self.info, settings, clock),
-            clock,
-            settings,
+            self.election,
+            LoopClock(),
             floor=self._floor,
             lead=self._lead,
             rng=random.Random(name),
@@ -48,6 +105,7 @@ class Coordinator:
             on_rollback=self.rolled_back.append,
         )
         self._task = asyncio.create_task(self.candidate.run())
+        self._watch = asyncio.create_task(self.election.watch())
 
     def leads(self) -> bool:
         leadership = self.candidate.leadership()
@@ -60,9 +118,10 @@ class Coordinator:
 
     async def stop(self) -> None:
         """What SIGTERM does."""
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        for task in (self._task, self._watch):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
     async def _floor(self) -> int:
         return self.known_epoch

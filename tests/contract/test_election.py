@@ -1,51 +1,92 @@
-"""What an election promises, over the in-memory store (virtual time) and a real Valkey."""
+"""What an election promises: over the in-memory store, a real Valkey, and Kubernetes Leases of an
+API server that is played in memory or over real HTTP.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
+from coordinator.election.contract import Term
 from coordinator.election.redis import StoreElection
+from fleet.kube.client import open_client
 from fleet.model import EpochVersion
-from fleet.settings.model import ElectionSettings
-from fleet.store.contract import Guard, Store
+from fleet.settings.model import KubernetesSettings
+from fleet.store.contract import Guard
 from fleet.store.memory import MemoryServer, MemoryStore
-from tests.contract.election_worlds import Coordinator, LoopClock, until_one_leads
+from tests.contract.election_worlds import (
+    SETTINGS,
+    Coordinator,
+    Home,
+    KubeHome,
+    LoopClock,
+    StoreHome,
+    until_one_leads,
+)
 from tests.contract.store_fixtures import LEADER_A, LEADER_B, ValkeyWorld, publication
-
-SETTINGS = ElectionSettings(ttl_seconds=2.0, renew_seconds=0.1)
+from tests.fake_api_server import FakeApiServer
+from tests.memory_kube import MemoryApiServer, MemoryKube
 
 
 class Arena:
-    """Three coordinators on one store."""
+    """Three coordinators, each with a client of its own of one lease's home."""
 
-    def __init__(self, stores: list[Store], server: MemoryServer | ValkeyWorld) -> None:
+    def __init__(self, homes: list[Home]) -> None:
         self.trace: list[str] = []
-        self.stores = stores
-        self.server = server
-        self.fleet = [Coordinator(f"c{n}", s, self.trace, SETTINGS) for n, s in enumerate(stores)]
+        self.homes = homes
+        self.fleet = [Coordinator(f"c{n}", home, self.trace) for n, home in enumerate(homes)]
 
     def others(self, one: Coordinator) -> list[Coordinator]:
         return [coordinator for coordinator in self.fleet if coordinator is not one]
 
+    async def close(self) -> None:
+        for coordinator in self.fleet:
+            await coordinator.stop()
 
-@pytest.fixture(params=["memory", "valkey"])
-async def arena(request: pytest.FixtureRequest) -> AsyncIterator[Arena]:
-    """Running candidates; the real server was emptied."""
-    if request.param == "memory":
+
+async def homes_of(kind: str, request: pytest.FixtureRequest, stack: AsyncExitStack) -> list[Home]:
+    """Three clients of a new home; the stack closes them."""
+    if kind == "memory":
         server = MemoryServer(LoopClock())
-        arena = Arena([MemoryStore(server.clock, server) for _ in range(3)], server)
-        yield arena
-    else:
+        return [StoreHome(MemoryStore(server.clock, server), server) for _ in range(3)]
+    if kind == "valkey":
         valkey = request.getfixturevalue("valkey_server")
         valkey.command("FLUSHALL")
         world = ValkeyWorld(valkey)
-        arena = Arena([world.store() for _ in range(3)], world)
+        stack.push_async_callback(world.close)
+        return [StoreHome(world.store(), world) for _ in range(3)]
+    if kind == "lease_memory":
+        played = MemoryApiServer()
+        return [KubeHome(MemoryKube(played)) for _ in range(3)]
+    fake = await stack.enter_async_context(FakeApiServer.running())
+    folder: Path = request.getfixturevalue("tmp_path")
+    settings = KubernetesSettings(kubeconfig=str(fake.kubeconfig(folder)))
+    homes: list[Home] = []
+    for _ in range(3):
+        client = await open_client(settings)
+        stack.push_async_callback(client.close)
+        homes.append(KubeHome(client))
+    return homes
+
+
+@pytest.fixture(params=["memory", "valkey", "lease_memory", "lease_fake"])
+async def arena(request: pytest.FixtureRequest) -> AsyncIterator[Arena]:
+    """Running candidates."""
+    async with AsyncExitStack() as stack:
+        arena = Arena(await homes_of(request.param, request, stack))
+        stack.push_async_callback(arena.close)
         yield arena
-    for coordinator in arena.fleet:
-        await coordinator.stop()
-    if isinstance(arena.server, ValkeyWorld):
-        await arena.server.close()
+
+
+@pytest.fixture(params=["memory", "valkey"])
+async def store_arena(request: pytest.FixtureRequest) -> AsyncIterator[Arena]:
+    """Running candidates whose lease lives beside the map."""
+    async with AsyncExitStack() as stack:
+        arena = Arena(await homes_of(request.param, request, stack))
+        stack.push_async_callback(arena.close)
+        yield arena
 
 
 async def test_exactly_one_of_three_leads(arena: Arena) -> None:
@@ -55,6 +96,14 @@ async def test_exactly_one_of_three_leads(arena: Arena) -> None:
     async with asyncio.timeout(20.0):
         while any(c.candidate.standing().leader != leader.info for c in arena.fleet):
             await asyncio.sleep(0.01)
+    assert arena.trace == [f"{leader.info.id} starts 1"]
+
+
+async def test_a_leader_is_not_replaced_while_it_renews(arena: Arena) -> None:
+    """Well beyond the TTL, with nobody else's doing."""
+    leader = await until_one_leads(arena.fleet)
+    await asyncio.sleep(1.2 * SETTINGS.ttl_seconds)
+    assert leader.leads()
     assert arena.trace == [f"{leader.info.id} starts 1"]
 
 
@@ -76,14 +125,14 @@ async def test_a_stopped_leader_releases_after_its_work_ended(arena: Arena) -> N
     ]
 
 
-async def test_an_emptied_store_gives_a_higher_epoch(arena: Arena) -> None:
+async def test_an_emptied_home_gives_a_higher_epoch(arena: Arena) -> None:
     """The holder takes the lease again above all that is known; never are there two."""
     leader = await until_one_leads(arena.fleet)
     async with asyncio.timeout(20.0):
         while any(c.candidate.standing().leader != leader.info for c in arena.fleet):
             await asyncio.sleep(0.01)
     leader.known_epoch = 41  # what workers and routes would report
-    arena.server.flush()
+    await arena.homes[0].empty()
     async with asyncio.timeout(20.0):
         while (await until_one_leads(arena.fleet)).epoch == 1:
             await asyncio.sleep(0.01)
@@ -103,11 +152,73 @@ async def test_a_reported_epoch_is_overtaken(arena: Arena) -> None:
     assert arena.trace == [f"{leader.info.id} starts 1"]
 
 
-async def test_a_rolled_back_map_is_reported(arena: Arena) -> None:
-    """The stored map is below what the leader published: its hook is called."""
+async def test_a_held_lease_is_not_given(arena: Arena) -> None:
+    """Acquire answers None while somebody else holds it; renew of a strange term is lost."""
     leader = await until_one_leads(arena.fleet)
-    store = arena.stores[arena.fleet.index(leader)]
-    await store.publish(Guard(leader.info.id, 1), publication(EpochVersion(1, 3)))
+    assert await arena.homes[0].election(LEADER_A).acquire(floor=9) is None
+    leadership = leader.candidate.leadership()
+    assert leadership is not None
+    await leader.stop()
+    heir = await until_one_leads(arena.others(leader))
+    old = arena.homes[0].election(leader.info)
+    term, standing = await old.renew(leadership.term)
+    assert term is None
+    assert (standing.leader, standing.epoch) == (heir.info, 2)
+
+
+async def test_a_released_lease_is_free_and_its_epoch_is_kept(arena: Arena) -> None:
+    """Releasing what is not held any more does nothing."""
+    for coordinator in arena.fleet:
+        await coordinator.stop()
+    home = arena.homes[0]
+    election = home.election(LEADER_A)
+    term = await election.acquire(floor=7)
+    assert term is not None
+    await election.release(term)
+    standing = await home.election(LEADER_B).observe()
+    assert (standing.leader, standing.epoch) == (None, term.epoch)
+    heir = await home.election(LEADER_B).acquire(floor=0)
+    assert heir is not None
+    assert heir.epoch == term.epoch + 1
+    await election.release(term)
+    assert (await home.election(LEADER_A).observe()).leader == LEADER_B
+
+
+async def test_the_holder_acquires_again_with_a_higher_epoch(arena: Arena) -> None:
+    """Its former term is lost with that: one term at a time."""
+    for coordinator in arena.fleet:
+        await coordinator.stop()
+    election = arena.homes[0].election(LEADER_A)
+    first = await election.acquire(floor=0)
+    assert first is not None
+    second = await election.acquire(floor=first.epoch + 5)
+    assert second is not None
+    assert second.epoch == first.epoch + 6
+    lost, standing = await election.renew(first)
+    assert lost is None
+    assert (standing.leader, standing.epoch) == (LEADER_A, second.epoch)
+    kept, _ = await election.renew(second)
+    assert kept is not None
+    assert kept.deadline >= second.deadline
+
+
+async def test_of_two_that_try_at_once_one_wins(arena: Arena) -> None:
+    """Whatever the order in which their requests arrive."""
+    for coordinator in arena.fleet:
+        await coordinator.stop()
+    elections = [arena.homes[0].election(LEADER_A), arena.homes[1].election(LEADER_B)]
+    for election in elections:
+        await election.observe()
+    terms = await asyncio.gather(*(election.acquire(floor=50) for election in elections))
+    assert sum(term is not None for term in terms) == 1
+
+
+async def test_a_rolled_back_map_is_reported(store_arena: Arena) -> None:
+    """The stored map is below what the leader published: its hook is called."""
+    leader = await until_one_leads(store_arena.fleet)
+    home = store_arena.homes[store_arena.fleet.index(leader)]
+    assert isinstance(home, StoreHome)
+    await home.store.publish(Guard(leader.info.id, 1), publication(EpochVersion(1, 3)))
     leadership = leader.candidate.leadership()
     assert leadership is not None
     leadership.note_published(EpochVersion(1, 4))
@@ -115,21 +226,6 @@ async def test_a_rolled_back_map_is_reported(arena: Arena) -> None:
         while not leader.rolled_back:
             await asyncio.sleep(0.01)
     assert leader.rolled_back[0].map_version == EpochVersion(1, 3)
-
-
-async def test_a_held_lease_is_not_given(arena: Arena) -> None:
-    """Acquire answers None while somebody else holds it; renew of a strange term is lost."""
-    leader = await until_one_leads(arena.fleet)
-    store, clock = arena.stores[0], LoopClock()
-    assert await StoreElection(store, LEADER_A, SETTINGS, clock).acquire(floor=9) is None
-    leadership = leader.candidate.leadership()
-    assert leadership is not None
-    await leader.stop()
-    heir = await until_one_leads(arena.others(leader))
-    old = StoreElection(store, leader.info, SETTINGS, clock)
-    term, standing = await old.renew(leadership.term)
-    assert term is None
-    assert (standing.leader, standing.epoch) == (heir.info, 2)
 
 
 async def test_the_deadline_counts_from_before_the_request() -> None:
@@ -144,5 +240,5 @@ async def test_the_deadline_counts_from_before_the_request() -> None:
     server = MemoryServer(LoopClock())
     election = StoreElection(MemoryStore(server.clock, server), LEADER_B, SETTINGS, Ticking())
     term = await election.acquire(floor=0)
-    assert term is not None
+    assert isinstance(term, Term)
     assert term.deadline == pytest.approx(101.0 + 1.9)

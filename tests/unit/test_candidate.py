@@ -8,15 +8,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from coordinator.election.candidate import Candidate
-from coordinator.election.contract import Standing, Term
+from coordinator.election.contract import Standing, Term, Timers
 from coordinator.election.leadership import Leadership
 from fleet.errors import StoreRefused, StoreUnavailable
 from fleet.model import LeaderInfo
-from fleet.settings.model import ElectionSettings
 
 ME = LeaderInfo("me", "me:1", "me:2")
 OTHER = LeaderInfo("other", "o:1", "o:2")
-SETTINGS = ElectionSettings(ttl_seconds=2.0, renew_seconds=0.5)
+TIMERS = Timers(ttl_seconds=2.0, renew_seconds=0.5)
 
 pytestmark = pytest.mark.looptime
 
@@ -41,7 +40,24 @@ class Played:
         self.available = True
         self.hangs = False
         self.refuses = False
+        self.expires_in: float | None = None
+        self.news = asyncio.Event()
+        self.looks: list[float] = []
         self.trace: list[str] = []
+
+    @property
+    def timers(self) -> Timers:
+        return TIMERS
+
+    @property
+    def in_store(self) -> bool:
+        return True
+
+    async def changed(self) -> None:
+        await self.news.wait()
+
+    async def watch(self) -> None:
+        await asyncio.Event().wait()
 
     async def acquire(self, *, floor: int) -> Term | None:
         await self._answer()
@@ -66,8 +82,10 @@ class Played:
             self.holder = None
 
     async def observe(self) -> Standing:
+        self.looks.append(LoopClock().monotonic())
+        self.news.clear()
         await self._answer()
-        return Standing(self.holder, self.epoch)
+        return Standing(self.holder, self.epoch, expires_in=self.expires_in)
 
     async def _answer(self) -> None:
         if self.hangs:
@@ -86,7 +104,6 @@ class Play:
         self.candidate = Candidate(
             self.election,
             LoopClock(),
-            SETTINGS,
             floor=self._floor,
             lead=self._lead,
             rng=random.Random(1),
@@ -304,3 +321,24 @@ async def test_the_last_holder_does_not_wait_for_itself(play: Play) -> None:
     play.election.holder, play.election.epoch, play.election.available = None, 0, True
     await asyncio.sleep(0.56)
     assert play.leadership().epoch == 2
+
+
+async def test_a_follower_looks_when_it_is_told_of_a_change(play: Play) -> None:
+    """A release is followed in the same moment, not at the next look."""
+    play.election.holder, play.election.epoch = OTHER, 1
+    play.start()
+    await asyncio.sleep(1.01)
+    before = len(play.election.looks)
+    play.election.holder = None
+    play.election.news.set()
+    await asyncio.sleep(0.001)
+    assert len(play.election.looks) == before + 1
+    assert play.trace == ["acquired 2", "works"]
+
+
+async def test_a_follower_looks_when_the_lease_runs_out(play: Play) -> None:
+    """0.1 s from now by its own clock: no need to wait for the next look."""
+    play.election.holder, play.election.epoch, play.election.expires_in = OTHER, 1, 0.1
+    play.start()
+    await asyncio.sleep(0.15)
+    assert play.election.looks[1] - play.election.looks[0] == pytest.approx(0.1)

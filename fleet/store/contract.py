@@ -3,7 +3,8 @@
 Rules that every implementation keeps:
 
 1. `acquire`, `renew`, `release` and every write of the leader are atomic and compare holder AND
-   epoch inside the write. A caller that was paused finds its write refused, not landed.
+   epoch inside the write (the epoch alone where the lease is `elsewhere`). A caller that was paused
+   finds its write refused, not landed.
 2. A time-out may have landed: each of them gives the same answer when it is repeated with the same
    arguments (`request` tells a repetition from a second attempt).
 3. `StoreUnavailable` means "unknown", never "lost". Nothing is read in part: a read gives the whole
@@ -25,10 +26,17 @@ MAX_MOVES: Final = 10_000
 
 
 class Guard(NamedTuple):
-    """Who writes: compared inside every write of a leader."""
+    """Who writes: compared inside every write of a leader.
+
+    Attributes:
+        elsewhere: the lease is not in this store (a Kubernetes Lease). Then the write itself is
+            refused if a higher epoch is stored, or if somebody else holds the store's own lease;
+            otherwise it stores its epoch, and from then on a lower one is refused.
+    """
 
     holder: str
     epoch: int
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,16 +140,17 @@ class Store(Protocol):
         """Delete a dead member if it still is that incarnation, guarded.
 
         Raises:
-            StoreRefused: `guard` does not hold the lease.
+            StoreRefused: `guard` does not hold the lease; see `Guard` where that is elsewhere.
         """
         ...
 
     async def publish(self, guard: Guard, publication: Publication) -> None:
         """Write map, ring, shares and moves in one guarded step.
 
-        Refused unless `guard` holds the lease, the epoch of the map is the guard's, and the stored
-        map's version is lower. Repeating the same publication is no error and adds no move twice;
-        another map under a version that is already stored is refused.
+        Refused unless `guard` holds the lease (see `Guard` where that is elsewhere), the epoch of
+        the map is the guard's, and the stored map's version is lower. Repeating the same
+        publication is no error and adds no move twice; another map under a version that is already
+        stored is refused.
 
         Raises:
             StoreRefused: see above.

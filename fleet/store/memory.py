@@ -138,8 +138,9 @@ class MemoryStore:
     async def forget(self, guard: Guard, worker: str, incarnation: str) -> None:
         """See `Store.forget`."""
         state = self._state()
-        if not _holds(state, guard):
+        if not _may_write(state, guard):
             _refuse(state, guard, f"forget {worker}")
+        state.epoch = max(state.epoch, guard.epoch)
         known = state.beats.get(worker)
         if known is not None and known[0].incarnation == incarnation:
             del state.beats[worker]
@@ -148,8 +149,9 @@ class MemoryStore:
         """See `Store.publish`."""
         state = self._state()
         version = publication.shard_map.version
-        if not _holds(state, guard) or version.epoch != guard.epoch:
+        if not _may_write(state, guard) or version.epoch != guard.epoch:
             _refuse(state, guard, f"publish {version}")
+        state.epoch = max(state.epoch, guard.epoch)
         stored = state.publication
         if stored is not None and stored.shard_map.version >= version:
             if stored.shard_map == publication.shard_map:
@@ -216,10 +218,20 @@ def _holds(state: _State, guard: Guard) -> bool:
     return held is not None and (held.leader.id, held.epoch) == (guard.holder, guard.epoch)
 
 
+def _may_write(state: _State, guard: Guard) -> bool:
+    if not guard.elsewhere:
+        return _holds(state, guard)
+    held = state.held
+    if held is not None and held.leader.id != guard.holder:
+        return False
+    return guard.epoch >= max(state.epoch, held.epoch if held else 0, _map_epoch(state))
+
+
 def _refuse(state: _State, guard: Guard, what: str) -> NoReturn:
     holder = state.held.leader.id if state.held else None
+    epoch = max(state.epoch, _map_epoch(state) if guard.elsewhere else 0)
     raise StoreRefused(
-        f"{what} by {guard.holder} in epoch {guard.epoch}: held by {holder} in {state.epoch}",
+        f"{what} by {guard.holder} in epoch {guard.epoch}: held by {holder} in {epoch}",
         holder=holder,
-        epoch=state.epoch,
+        epoch=epoch,
     )

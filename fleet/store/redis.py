@@ -96,8 +96,8 @@ class RedisStore:
 
     async def forget(self, guard: Guard, worker: str, incarnation: str) -> None:
         """See `Store.forget`."""
-        keys = (self._leader, self._epoch, self._members, self._beats)
-        args = (guard.holder, guard.epoch, worker, incarnation)
+        keys = (self._leader, self._epoch, self._map, self._members, self._beats)
+        args = (*_writer(guard), worker, incarnation)
         reply = await self._data_link.run(script("forget"), keys, args)
         _raise_if_refused(reply, f"forget {worker} by {guard.holder} in epoch {guard.epoch}")
 
@@ -110,7 +110,7 @@ class RedisStore:
         keys = [self._leader, self._epoch, self._map, self._ring, self._moves]
         keys += [self._share_key(worker) for worker in publication.shares]
         keys += [self._share_key(worker) for worker in publication.removed_shares]
-        args = (guard.holder, guard.epoch, MAX_MOVES, *values)
+        args = (*_writer(guard), MAX_MOVES, *values)
         reply = await self._data_link.run(script("publish"), keys, args, acks=self._acks)
         version = publication.shard_map.version
         _raise_if_refused(reply, f"publish {version} by {guard.holder} in epoch {guard.epoch}")
@@ -196,6 +196,10 @@ def _packed(publication: Publication) -> list[Word]:
     values += [codec.encode_share(share) for share in publication.shares.values()]
     values += [codec.encode_move(move) for move in publication.moves[-MAX_MOVES:]]
     return values
+
+
+def _writer(guard: Guard) -> tuple[Word, ...]:
+    return guard.holder, guard.epoch, int(guard.elsewhere)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.errors import StoreRefused, StoreUnavailable
-from fleet.model import EpochVersion, Share
+from fleet.model import EpochVersion, LeaderInfo, Share
 from fleet.model.identity import NONE
 from fleet.store.contract import MAX_EPOCH, Guard, Lease, Store
 from tests.contract.store_fixtures import (
@@ -314,3 +314,81 @@ async def test_after_close_every_call_is_unavailable(world: World) -> None:
     with pytest.raises(StoreUnavailable):
         await store.members()
     assert (await other.lease()).leader == LEADER_A
+
+
+# -- leaders whose lease is elsewhere -------------------------------------------------------------
+
+
+def elsewhere(leader: LeaderInfo, epoch: int) -> Guard:
+    return Guard(leader.id, epoch, elsewhere=True)
+
+
+async def test_a_leader_elected_elsewhere_writes_without_a_lease_here(world: World) -> None:
+    """Map, moves and members; the store shows no holder, and keeps the epoch."""
+    store = world.store()
+    guard = elsewhere(LEADER_A, 7)
+    await store.beat(member("worker-0"))
+    version = EpochVersion(7, 1)
+    for _ in range(2):
+        await store.publish(guard, publication(version, moves=(move(0, version),)))
+    await store.forget(guard, "worker-0", "i1")
+    assert await store.moves(10) == (move(0, version),)
+    assert await store.members() == ()
+    lease = await store.lease()
+    assert (lease.leader, lease.epoch, lease.map_version) == (None, 7, version)
+
+
+async def test_of_two_leaders_elected_elsewhere_the_higher_epoch_writes(world: World) -> None:
+    """From its first write on the lower one is refused, whatever it writes."""
+    old, new = world.store(), world.store()
+    await old.beat(member("worker-0"))
+    await old.publish(elsewhere(LEADER_A, 7), publication(EpochVersion(7, 30)))
+    await new.publish(elsewhere(LEADER_B, 8), publication(EpochVersion(8, 1)))
+    for version in (EpochVersion(7, 31), EpochVersion(8, 2)):
+        with pytest.raises(StoreRefused) as refused:
+            await old.publish(elsewhere(LEADER_A, 7), publication(version, groups=9))
+        assert (refused.value.holder, refused.value.epoch) == (None, 8)
+    with pytest.raises(StoreRefused):
+        await old.forget(elsewhere(LEADER_A, 7), "worker-0", "i1")
+    assert await new.shard_map(NONE) == shard_map(EpochVersion(8, 1))
+    assert len(await new.members()) == 1
+
+
+async def test_a_forgotten_member_fences_like_a_map(world: World) -> None:
+    """The first write of an epoch may be any."""
+    store = world.store()
+    await store.beat(member("worker-0"))
+    await store.forget(elsewhere(LEADER_B, 8), "worker-0", "i1")
+    with pytest.raises(StoreRefused):
+        await store.publish(elsewhere(LEADER_A, 7), publication(EpochVersion(7, 1)))
+    assert (await store.lease()).epoch == 8
+
+
+async def test_an_emptied_store_takes_a_leader_elected_elsewhere_at_its_epoch(
+    world: World,
+) -> None:
+    """It cannot be behind itself; the map and all shares come back whole."""
+    store = world.store()
+    guard = elsewhere(LEADER_A, 7)
+    await store.publish(guard, publication(EpochVersion(7, 3)))
+    world.flush()
+    await store.publish(guard, publication(EpochVersion(7, 3)))
+    assert await store.shard_map(NONE) == shard_map(EpochVersion(7, 3))
+    assert await store.share("worker-0") is not None
+    assert (await store.lease()).epoch == 7
+
+
+async def test_the_stored_epochs_bind_a_leader_elected_elsewhere(world: World) -> None:
+    """Those of the map and of an election in this store too: the fleet may have changed sides."""
+    store = world.store()
+    guard = await take(store, floor=9)
+    await store.publish(guard, publication(EpochVersion(10, 1)))
+    with pytest.raises(StoreRefused) as refused:
+        await store.publish(elsewhere(LEADER_B, 12), publication(EpochVersion(12, 1)))
+    assert (refused.value.holder, refused.value.epoch) == (LEADER_A.id, 10), "it leads here"
+    await store.release(guard)
+    with pytest.raises(StoreRefused) as refused:
+        await store.publish(elsewhere(LEADER_B, 9), publication(EpochVersion(9, 1)))
+    assert (refused.value.holder, refused.value.epoch) == (None, 10)
+    await store.publish(elsewhere(LEADER_B, 12), publication(EpochVersion(12, 1)))
+    assert (await take(store, request="r2")).epoch == 13

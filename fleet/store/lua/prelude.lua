@@ -92,3 +92,35 @@ local function guard(leader_key, epoch_key, id, epoch)
   local holder = record and record.id or ''
   return false, {'REFUSED', 'the lease is not held', holder, digits(last)}
 end
+
+-- Whether `id` may write in `epoch`: as the holder of the lease or, where that is elsewhere
+-- (`elsewhere` = '1'), if no higher epoch is stored and nobody else holds the lease here. The epoch
+-- of such a writer is stored: from then on a lower one is refused.
+local function may_write(leader_key, epoch_key, map_key, id, epoch, elsewhere)
+  if elsewhere ~= '1' then
+    return guard(leader_key, epoch_key, id, epoch)
+  end
+  local record, bad = read_leader(leader_key)
+  if bad then
+    return false, bad
+  end
+  local last, wrong = read_epoch(epoch_key)
+  if wrong then
+    return false, wrong
+  end
+  if record then
+    last = math.max(last, record.number)
+  end
+  local published = parse_head(read_head(map_key))
+  if published then
+    last = math.max(last, published)
+  end
+  if record and record.id ~= id then
+    return false, {'REFUSED', 'the lease here is held', record.id, digits(last)}
+  end
+  if last > tonumber(epoch) then
+    return false, {'REFUSED', 'a higher epoch is stored', '', digits(last)}
+  end
+  redis.call('SET', epoch_key, digits(tonumber(epoch)))
+  return true
+end

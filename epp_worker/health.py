@@ -11,13 +11,16 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from epp_worker.group import Group
+from epp_worker.listeners import GRPC_OPTIONS, HEALTH_CONNECTIONS
 from fleet.model import Hold
 
 LIVENESS = "liveness"
 READINESS = "readiness"
 EXT_PROC_NAMES = ("envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension")
 MAX_WATCHES = 1024
-"""Health calls at once; each watcher costs a task."""
+"""Watchers at once; each costs a task."""
+MAX_CALLS = 2048
+"""All calls at once: watchers never keep a Check from being answered."""
 MAX_LISTED = 100
 
 Statuses = Mapping[str, bool]
@@ -46,6 +49,7 @@ class HealthService:
     def __init__(self) -> None:
         self._statuses: Statuses = {}
         self._changed = asyncio.Event()
+        self._watches = 0
 
     def publish(self, statuses: Statuses) -> None:
         """Replace all statuses; watchers hear of what changed for them."""
@@ -72,6 +76,15 @@ class HealthService:
 
     async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - the protocol's name
         """Answers for as long as the caller listens; SERVICE_UNKNOWN for an unknown name."""
+        if self._watches >= MAX_WATCHES:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watchers")
+        self._watches += 1
+        try:
+            await self._watch(request, context)
+        finally:
+            self._watches -= 1
+
+    async def _watch(self, request: Any, context: Any) -> None:
         last: Any = None
         while True:
             changed = self._changed
@@ -92,8 +105,12 @@ def _status(serving: bool | None) -> Any:
 def health_server(service: HealthService) -> grpc.aio.Server:
     """The server of the health port, without its listener."""
     server = grpc.aio.server(
-        options=(("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 64 * 1024)),
-        maximum_concurrent_rpcs=MAX_WATCHES,
+        options=(
+            *GRPC_OPTIONS,
+            ("grpc.max_allowed_incoming_connections", HEALTH_CONNECTIONS),
+            ("grpc.max_receive_message_length", 64 * 1024),
+        ),
+        maximum_concurrent_rpcs=MAX_CALLS,
     )
     health_pb2_grpc.add_HealthServicer_to_server(service, server)
     return server

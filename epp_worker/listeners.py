@@ -6,8 +6,31 @@ import grpc
 from aiohttp import web
 
 from fleet.errors import SettingsError
+from fleet.http_listener import MAX_CONNECTIONS, HttpListener, listen_http
 
 log = logging.getLogger(__name__)
+
+OWN_FILES = 192
+"""Files that are no connections of peers: listeners, store, scrapes, logs."""
+
+HEALTH_CONNECTIONS = 512
+INTERNAL_CONNECTIONS = 128
+"""More are turned away, so that nobody can take the gateways' files by way of another port."""
+
+_OTHERS = HEALTH_CONNECTIONS + INTERNAL_CONNECTIONS + MAX_CONNECTIONS
+
+GRPC_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", 5_000),
+    ("grpc.max_connection_idle_ms", 60_000),
+)
+"""Of every grpcio server here. A connection on which nothing is called is closed."""
+
+
+def gateway_connections(files: int) -> int:
+    """How many connections of gateways fit into `files` open files."""
+    rest = files - OWN_FILES
+    return rest - min(_OTHERS, rest // 4)
 
 
 def port_taken(name: str, host: str, port: int, error: Exception | None = None) -> SettingsError:
@@ -32,19 +55,13 @@ def bind_grpc(server: grpc.aio.Server, name: str, host: str, port: int) -> int:
     return bound
 
 
-async def serve_http(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
-    """Serve an application; returns its runner and the port that was bound.
+async def serve_http(app: web.Application, host: str, port: int) -> HttpListener:
+    """Serve an application.
 
     Raises:
         SettingsError: the port is taken.
     """
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
-    await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
+        return await listen_http(app, host, port)
     except OSError as error:
-        await runner.cleanup()
         raise port_taken("http", host, port, error) from error
-    bound: int = runner.addresses[0][1]
-    return runner, bound

@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from aiohttp import web
 
 from epp_worker.control.server import internal_server
 from epp_worker.datalayer.scraper import Scraper
 from epp_worker.health import health_server
 from epp_worker.http2.errors import ListenError
-from epp_worker.listeners import bind_grpc, serve_http
+from epp_worker.listeners import bind_grpc, gateway_connections, serve_http
 from epp_worker.stopping import Departure
 from epp_worker.surroundings import Surroundings
 from epp_worker.web import web_app
 from epp_worker.worker import Worker
 from fleet.clock import SystemClock
 from fleet.errors import SettingsError
+from fleet.http_listener import HttpListener
 from fleet.model import Addresses
 from fleet.process import FAILED, GOOD, USAGE, raise_file_limit, read_token
 from fleet.settings import Settings
@@ -43,8 +43,6 @@ log = logging.getLogger(__name__)
 _LAST_WORDS_SECONDS = 1.0
 """Between a fatal fault and the exit: probes and people see what is wrong."""
 _MAX_CONNECTIONS = 16_384
-_OWN_FILES = 192
-"""Files that are no gateway connections: listeners, store, scrapes, control, logs."""
 
 
 class Ending:
@@ -90,7 +88,7 @@ class Listeners:
         self._token = token
         self._host = worker.settings.worker.host
         self._grpc: list[grpc.aio.Server] = []
-        self._http: web.AppRunner | None = None
+        self._http: HttpListener | None = None
         self._ports: dict[str, int] = {}
 
     async def open_probes(self) -> None:
@@ -100,7 +98,8 @@ class Listeners:
         health = health_server(self._worker.health)
         await self._serve(health, "health", own.health_port)
         app = web_app(self._worker, self._token)
-        self._http, self._ports["http"] = await serve_http(app, self._host, own.http_port)
+        self._http = await serve_http(app, self._host, own.http_port)
+        self._ports["http"] = self._http.port
 
     async def open_service(self) -> None:
         """ext_proc and the internal port; afterwards the worker knows its addresses."""
@@ -126,7 +125,7 @@ class Listeners:
         for server in self._grpc:
             await server.stop(0.2)
         if self._http is not None:
-            await self._http.cleanup()
+            await self._http.close()
 
 
 async def serve(worker_id: str, settings: Settings, token: str, connections: int) -> int:
@@ -208,7 +207,7 @@ def run(args: ProcessArgs) -> int:
     """Serve with checked settings; returns the exit code."""
     setup_logging(args.settings.log, args.id)
     token = read_token(args.settings.security.token_file)
-    connections = min(_MAX_CONNECTIONS, raise_file_limit() - _OWN_FILES)
+    connections = min(_MAX_CONNECTIONS, gateway_connections(raise_file_limit()))
     if connections < _MAX_CONNECTIONS:
         log.warning("few open files allowed", extra={"gateway_connections": connections})
     return asyncio.run(serve(args.id, args.settings, token, connections))

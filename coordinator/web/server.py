@@ -1,7 +1,5 @@
 """The coordinator's HTTP listener."""
 
-import asyncio
-
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
@@ -10,6 +8,7 @@ from coordinator.web.commands import Commands
 from coordinator.web.errors import MAX_BODY_BYTES, errors_as_json
 from coordinator.web.reads import Reads
 from fleet.errors import FleetError, SettingsError
+from fleet.http_listener import HttpListener, listen_http
 
 MAX_LINE_BYTES = 8190
 """Request line, and each header; aiohttp's own default, stated here because we rely on it."""
@@ -19,16 +18,11 @@ SHUTDOWN_SECONDS = 1.0
 """Requests that are being answered when the listener closes get this long."""
 
 
-class Web:
-    """A running listener."""
+MAX_CONNECTIONS = 512
+"""Beyond these the oldest goes."""
 
-    def __init__(self, runner: web.AppRunner, port: int) -> None:
-        self._runner = runner
-        self.port = port
-
-    async def close(self) -> None:
-        """Stop listening and end all connections; idempotent."""
-        await self._runner.cleanup()
+Web = HttpListener
+"""A running listener."""
 
 
 def application(view: View, token: str, registry: CollectorRegistry) -> web.Application:
@@ -53,23 +47,17 @@ async def start_web(
     """
     if not token:
         raise SettingsError(["security.token_file: the token is empty; put one into the file"])
-    runner = web.AppRunner(
-        application(view, token, registry),
-        access_log=None,
-        handle_signals=False,
-        keepalive_timeout=KEEPALIVE_SECONDS,
-        shutdown_timeout=SHUTDOWN_SECONDS,
-        max_line_size=MAX_LINE_BYTES,
-        max_field_size=MAX_LINE_BYTES,
-    )
-    await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        return await listen_http(
+            application(view, token, registry),
+            host,
+            port,
+            shutdown_seconds=SHUTDOWN_SECONDS,
+            max_connections=MAX_CONNECTIONS,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_LINE_BYTES,
+        )
     except OSError as error:
-        await runner.cleanup()
         reason = error.strerror or str(error)
         raise FleetError(f"coordinator HTTP: cannot listen on {host}:{port}: {reason}") from None
-    except asyncio.CancelledError:
-        await runner.cleanup()
-        raise
-    return Web(runner, runner.addresses[0][1])

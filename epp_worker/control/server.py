@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import grpc
 
 from epp_worker.control.rules import Admission, Sentence, admit, understand
+from epp_worker.listeners import GRPC_OPTIONS, INTERNAL_CONNECTIONS
 from fleet.control.codec import MAX_MESSAGE_BYTES, decode_down, encode
 from fleet.control.messages import (
     CONTROL_METHOD,
@@ -279,7 +280,8 @@ def internal_server(control: Control) -> grpc.aio.Server:
     """The server of the internal port, without its listener."""
     server = grpc.aio.server(
         options=(
-            ("grpc.so_reuseport", 0),
+            *GRPC_OPTIONS,
+            ("grpc.max_allowed_incoming_connections", INTERNAL_CONNECTIONS),
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
             ("grpc.max_metadata_size", 16 * 1024),

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import os
-import socket
 from collections.abc import Mapping
 
 from epp_worker.http2.connection import Connection
@@ -13,13 +11,10 @@ from epp_worker.http2.counters import Counters
 from epp_worker.http2.errors import ListenError
 from epp_worker.http2.limits import Http2Limits
 from epp_worker.http2.shared import Shared
+from fleet.listening import listen_tcp
 
 _BACKLOG = 4096
 """All gateways of a cluster may reconnect at the same moment."""
-
-_ACCEPTED_PER_TURN = 16
-"""Connections taken in one turn of the loop. asyncio would take a whole backlog at once: 4096
-connections kept every stream waiting for 0.9 s."""
 
 
 class Http2Server:
@@ -64,11 +59,9 @@ class Http2Server:
         loop = asyncio.get_running_loop()
         shared = Shared(self._services, self._limits, self.counters, loop)
         try:
-            self._listener = await loop.create_server(
-                lambda: Connection(shared), host, port, backlog=_ACCEPTED_PER_TURN
+            self._listener = await listen_tcp(
+                lambda: Connection(shared), host, port, backlog=_BACKLOG
             )
-            for listening in self._listener.sockets:
-                _deepen(listening.fileno())
         except OSError as error:
             raise ListenError(_advice(host, port, error)) from error
         self._shared = shared
@@ -94,12 +87,6 @@ class Http2Server:
         await shared.emptied.wait()
         shared.timers.close()
         self._listener = None
-
-
-def _deepen(descriptor: int) -> None:
-    """Give a listening socket its real backlog; what asyncio takes in one turn stays."""
-    with socket.socket(fileno=os.dup(descriptor)) as same:
-        same.listen(_BACKLOG)
 
 
 def _advice(host: str, port: int, error: OSError) -> str:

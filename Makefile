@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed-$(shell cksum < pyproject.toml | cut -d' ' -f1)
 SEEDS ?= 300
 ARGS ?=
 
-.PHONY: help setup lint format test bench sim demo clean
+.PHONY: help setup lint format tools test bench sim demo clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -31,7 +31,10 @@ format: setup ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: setup ## unit, contract, integration (real Valkey, real Envoy) and end-to-end tests
+tools: setup ## the Kubernetes control plane that tests run on (needs Go; 8-14 min, once)
+	$(BIN)/python -m tests.control_plane.build
+
+test: setup ## unit, contract, integration (real Valkey, Envoy, API server) and end-to-end tests
 	$(BIN)/python -m pytest tests/unit tests/contract tests/integration tests/e2e $(ARGS)
 
 demo: setup ## a whole fleet on this machine, with faults, and what came of the traffic

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from fleet.sources.contract import Change, Kind, Listener, Object, ObjectKey
@@ -13,14 +13,25 @@ _NOTHING: Mapping[ObjectKey, Object] = MappingProxyType({})
 
 
 class Subscription:
-    """One listener's `Watch`. Its first list is delivered on the loop's next turn."""
+    """One listener's `Watch`. Its first list is delivered on the loop's next turn.
 
-    def __init__(self, kind: Kind, listener: Listener, namespace: str | None) -> None:
+    Args:
+        on_close: called once, when it is closed.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        listener: Listener,
+        namespace: str | None,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
         self.kind = kind
         self.listed = False
         self.closed = False
         self._namespace = namespace
         self._listener = listener
+        self._on_close = on_close
         self._synced = asyncio.Event()
 
     def synced(self) -> bool:
@@ -33,7 +44,9 @@ class Subscription:
 
     def close(self) -> None:
         """See `Watch.close`."""
-        self.closed = True
+        if not self.closed:
+            self.closed = True
+            self._on_close()
 
     def mark_synced(self) -> None:
         """The first full list has been delivered."""

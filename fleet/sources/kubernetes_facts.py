@@ -1,0 +1,55 @@
+"""What is watched for each kind of fact, and what is kept of each object."""
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+from fleet.errors import ManifestError
+from fleet.kube.contract import Raw
+from fleet.kube.listwatch_events import Collection, trimmed
+from fleet.sources.contract import Kind, Object
+from fleet.sources.parse import CORE_API, OLD_POOL_API, POOL_API, identify, parse
+
+COLLECTIONS: Mapping[Kind, tuple[Collection, ...]] = {
+    Kind.POOL: (
+        Collection(f"/apis/{POOL_API}", "inferencepools"),
+        Collection(f"/apis/{OLD_POOL_API}", "inferencepools"),
+    ),
+    Kind.POD: (Collection(f"/api/{CORE_API}", "pods"),),
+    Kind.SERVICE: (Collection(f"/api/{CORE_API}", "services"),),
+}
+"""By rank: the first one's reading of a name wins."""
+
+POD_ANNOTATIONS = ("llm-d.ai/", "inference.networking.k8s.io/", "epp-fleet.dev/")
+"""Only these domains' are kept: others write kilobytes into the annotations of every pod."""
+
+
+def keeper(kind: Kind, collection: Collection) -> Callable[[Raw], Object]:
+    """The fact to keep of one raw object of `collection`; raises ManifestError.
+
+    Items of a list have no apiVersion and kind of their own, so they are filled in.
+    """
+    head = {"apiVersion": collection.api.removeprefix("/apis/").removeprefix("/api/"), "kind": kind}
+
+    def keep(raw: Raw) -> Object:
+        filled = trimmed({**raw, **head})
+        if kind is Kind.POD:
+            filled = _without_foreign_annotations(filled)
+        identity = identify(filled)
+        if identity is None:
+            raise ManifestError(f"{kind}: not of {head['apiVersion']}; report this")
+        return parse(identity, cast(Mapping[object, object], filled))
+
+    return keep
+
+
+def _without_foreign_annotations(raw: Raw) -> Raw:
+    metadata = raw.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(annotations, dict):
+        return raw
+    kept = {
+        key: value
+        for key, value in annotations.items()
+        if isinstance(key, str) and key.startswith(POD_ANNOTATIONS)
+    }
+    return {**raw, "metadata": {**metadata, "annotations": kept}}

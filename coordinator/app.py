@@ -10,8 +10,9 @@ from coordinator.election.candidate import Candidate
 from coordinator.election.contract import Election
 from coordinator.election.leadership import Leadership
 from coordinator.election.redis import StoreElection
+from coordinator.estate import Estate
+from coordinator.explain import Explained, Explainer
 from coordinator.follower import Follower
-from coordinator.groups import PoolGroups
 from coordinator.internal import MapFeed, start_internal
 from coordinator.knowledge import Knowledge
 from coordinator.leader.term import LeaderTerm, Surroundings
@@ -20,7 +21,8 @@ from coordinator.routes.contract import Routes
 from coordinator.view import NotLeading
 from coordinator.web import start_web
 from fleet.clock import Clock
-from fleet.model import LeaderInfo, MemberStatus, ShardMap
+from fleet.kube.contract import KubeApi
+from fleet.model import LeaderInfo, MemberStatus, PoolRef, ShardMap
 from fleet.settings.model import Settings
 from fleet.sources.contract import Source
 from fleet.store.contract import Store
@@ -35,6 +37,8 @@ class Parts:
 
     Attributes:
         elect: this coordinator's side of the election; None = the lease is in the store.
+        cluster: the API server that the source reads; None = it reads none, and nobody looks at
+            Services.
     """
 
     store: Store
@@ -43,6 +47,7 @@ class Parts:
     clock: Clock
     rng: random.Random
     elect: Callable[[LeaderInfo], Election] | None = None
+    cluster: KubeApi | None = None
 
 
 class Coordinator:
@@ -59,7 +64,8 @@ class Coordinator:
         self._term: LeaderTerm | None = None
         self._candidate: Candidate | None = None
         self._election: Election | None = None
-        self._groups: PoolGroups | None = None
+        self._estate: Estate | None = None
+        self._explainer: Explainer | None = None
         self._metrics.show(self, self._epoch)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -95,7 +101,20 @@ class Coordinator:
 
     async def _take_part(self, me: LeaderInfo, stop: asyncio.Event) -> None:
         parts = self._parts
-        self._groups = PoolGroups(parts.source)
+        estate = self._estate = Estate(
+            self._settings,
+            parts.source,
+            parts.cluster,
+            me=me.id,
+            leading=self.leading,
+            shard_map=self.shard_map,
+            clock=parts.clock,
+            rng=parts.rng,
+        )
+        self._metrics.show_claims(estate.claims)
+        self._explainer = Explainer(
+            estate, parts.source, parts.routes, vnodes=self._settings.placement.vnodes
+        )
         election = self._election = self._elect(me)
         candidate = self._candidate = Candidate(
             election,
@@ -118,11 +137,14 @@ class Coordinator:
         try:
             self._supervisor.run(follower.run(), "follower")
             self._supervisor.run(election.watch(), "lease watch")
+            for loop, name in estate.start():
+                self._supervisor.run(loop, name)
             self._supervisor.run(candidate.run(), "candidate")
             log.info("coordinator up", extra={"http": me.http, "internal": me.internal})
             await stop.wait()
         finally:
             await self._supervisor.close()
+            await estate.close()
 
     def _elect(self, me: LeaderInfo) -> Election:
         parts = self._parts
@@ -145,17 +167,18 @@ class Coordinator:
         return max([memory, members, *(route.version.epoch for route in routes.values())])
 
     async def _lead(self, leadership: Leadership) -> None:
-        if self._candidate is None or self._groups is None:
+        if self._candidate is None or self._estate is None:
             raise RuntimeError("a term began before the candidate did")
         surroundings = Surroundings(
             self._settings,
             self._token,
             self._parts.store,
             self._parts.routes,
-            self._groups,
+            self._estate.groups,
             self._knowledge,
             self._metrics,
             self._parts.clock,
+            self._estate.services,
         )
         term = LeaderTerm(leadership, surroundings, self._candidate.require_epoch_above)
         self._term = term
@@ -208,13 +231,29 @@ class Coordinator:
         leadership = None if self._candidate is None else self._candidate.leadership()
         return leadership is not None and leadership.valid()
 
+    def explain(self, ref: PoolRef) -> Explained | None:
+        """See `View.explain`."""
+        if self._explainer is None:
+            return None
+        term = self._term if self.leading() else None
+        return self._explainer.explain(
+            ref,
+            shard_map=self.shard_map(),
+            members=self.members(),
+            written=None if term is None else term.route,
+        )
+
+    def skipped(self, ref: PoolRef) -> Sequence[str]:
+        """See `View.skipped`."""
+        return () if self._explainer is None else self._explainer.problems(ref)
+
     def ready(self) -> str | None:
         """See `View.ready`."""
         if self._supervisor.failed is not None:
             return self._supervisor.failed
-        if self._candidate is None or self._groups is None:
+        if self._candidate is None or self._estate is None:
             return "starting"
-        if not self._groups.synced():
+        if not self._estate.groups.synced():
             return "pools are not listed yet"
         if not self._candidate.standing().epoch and self._knowledge.shard_map is None:
             return "the store was not reached yet"

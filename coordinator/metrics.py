@@ -7,6 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from coordinator.claims import Claims
+from coordinator.ownership import RefusalReason
 from coordinator.view import View
 from fleet.model import MemberState, Phase, Reason
 
@@ -40,6 +42,28 @@ class Metrics:
     def show(self, view: View, epoch: Callable[[], int]) -> None:
         """Export the gauges of this coordinator."""
         self.registry.register(_Gauges(view, epoch))
+
+    def show_claims(self, claims: Claims) -> None:
+        """Export what is decided about pools."""
+        self.registry.register(_ClaimGauges(claims))
+
+
+class _ClaimGauges(Collector):
+    def __init__(self, claims: Claims) -> None:
+        self._claims = claims
+
+    def collect(self) -> Iterator[Metric]:
+        """See prometheus_client."""
+        claimed, reasons = self._claims.tally()
+        yield _gauge("epp_fleet_pools_claimed", "Pools that this fleet serves.", claimed)
+        refusals = GaugeMetricFamily(
+            "epp_fleet_pool_refusals",
+            "Refused pools and Services of pools by reason.",
+            labels=["reason"],
+        )
+        for reason in RefusalReason:
+            refusals.add_metric([reason.value], reasons[reason.value])
+        yield refusals
 
 
 class _Gauges(Collector):

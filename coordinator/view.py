@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from coordinator.explain import Explained
 from fleet.errors import FleetError
-from fleet.model import LeaderInfo, MemberStatus, ShardMap
+from fleet.model import LeaderInfo, MemberStatus, PoolRef, ShardMap
 
 
 class UnknownWorker(FleetError):
@@ -49,6 +50,14 @@ class View(Protocol):
 
     def leading(self) -> bool:
         """Whether this coordinator holds a valid term."""
+        ...
+
+    def explain(self, ref: PoolRef) -> Explained | None:
+        """All that is known here of one pool; None if nothing is."""
+        ...
+
+    def skipped(self, ref: PoolRef) -> Sequence[str]:
+        """What the source skips of this pool, and why."""
         ...
 
     def ready(self) -> str | None:

@@ -110,6 +110,10 @@ class RouteKeeper:
             if gone:
                 await self._remove(gone)
 
+    def written(self, group: GroupKey) -> Route | None:
+        """The route as this term last wrote it, or found it right; None before."""
+        return self._written.get(group)
+
     async def watch(self, repair_seconds: float) -> None:
         """Look and repair until cancelled."""
         while True:

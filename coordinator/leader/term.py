@@ -31,7 +31,8 @@ from coordinator.leader.targets import Targets
 from coordinator.membership import Death, Judgement, Membership
 from coordinator.metrics import Metrics
 from coordinator.planning import Next, Pending, Situation, plan
-from coordinator.routes.contract import Routes
+from coordinator.routes.contract import Route, Routes
+from coordinator.services import ServiceKeeper
 from coordinator.statuses import Holdings, statuses
 from coordinator.view import DrainConflict, UnknownWorker
 from fleet.clock import Clock
@@ -71,6 +72,7 @@ class Surroundings:
     knowledge: Knowledge
     metrics: Metrics
     clock: Clock
+    services: ServiceKeeper | None = None
 
 
 class LeaderTerm:
@@ -152,6 +154,9 @@ class LeaderTerm:
                     count_move=self._around.metrics.move,
                     clock=self._clock,
                 )
+                services = self._around.services
+                if services is not None:
+                    tasks.create_task(services.run(self._leadership.valid), name="services")
                 tasks.create_task(self._watch_store(), name="store")
                 tasks.create_task(self._check_health(), name="health checks")
                 tasks.create_task(self._keep_routes(self._previous), name="routes")
@@ -372,6 +377,10 @@ class LeaderTerm:
         living = (*judgement.living, *self._membership.buried(now))
         owned, standby = self._holdings.of(self._previous)
         self._around.knowledge.learn_members(statuses(living, owned, standby))
+
+    def route(self, group: GroupKey) -> Route | None:
+        """The route of `group` as this term last wrote it, or found it written."""
+        return self._keeper.written(group)
 
     # -- commands -------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ every write is fenced: compare the epoch that stands there, look at the term's d
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from coordinator.election.contract import Term
 from fleet.model import EpochVersion, GroupKey
@@ -49,4 +49,13 @@ class Routes(Protocol):
 
     async def remove(self, groups: Sequence[GroupKey], term: Term) -> WriteResult:
         """Delete the routes of groups that exist no more, fenced alike."""
+        ...
+
+
+@runtime_checkable
+class Located(Protocol):
+    """Routes that can be shown to people."""
+
+    def where(self, group: GroupKey) -> str:
+        """The file or object that holds the route of `group`, there or not."""
         ...

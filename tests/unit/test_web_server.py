@@ -11,11 +11,12 @@ import pytest
 from multidict import CIMultiDictProxy
 from prometheus_client import CollectorRegistry, Gauge
 
+from coordinator.explain import Explained
 from coordinator.view import DrainConflict, NotLeading, UnknownWorker
 from coordinator.web import Web, start_web
 from coordinator.web import commands as commands_module
 from fleet.errors import FleetError, SettingsError, StoreUnavailable
-from fleet.model import EpochVersion, LeaderInfo, MemberStatus, ShardMap
+from fleet.model import EpochVersion, LeaderInfo, MemberStatus, PoolRef, ShardMap
 
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -38,6 +39,8 @@ class FakeView:
     refusal: Exception | None = None
     hang: bool = False
     drains: list[tuple[str, bool]] = field(default_factory=list)
+    explained: dict[PoolRef, Explained] = field(default_factory=dict)
+    skips: tuple[str, ...] = ()
 
     def shard_map(self) -> ShardMap | None:
         return self.map
@@ -50,6 +53,12 @@ class FakeView:
 
     def leading(self) -> bool:
         return False
+
+    def explain(self, ref: PoolRef) -> Explained | None:
+        return self.explained.get(ref)
+
+    def skipped(self, ref: PoolRef) -> Sequence[str]:
+        return self.skips
 
     def ready(self) -> str | None:
         return self.not_ready

@@ -1,0 +1,237 @@
+"""Kubernetes Events on pools: why one is refused, that it was claimed, that it is served.
+
+Every replica follows the decisions, but only the leader writes. What a follower has known for
+`TOLD_SECONDS` it takes for told, so that a new leader does not tell the whole cluster's story
+again. An event's name follows from what it says: whoever writes it twice is refused by the API
+server, and that is as good as written.
+
+Each pool and reason is told once until it changes. What waits is bounded and so is its rate: a
+cluster of 10,000 refused pools must not be a flood to its API server.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from coordinator.claims import Claims, Touched
+from coordinator.ownership import Claimed
+from coordinator.ownership.notices import SERVED, Notice, notices, served
+from fleet.clock import Clock
+from fleet.errors import KubeConflict, KubeError, KubeForbidden, KubeThrottled, KubeUnavailable
+from fleet.kube.contract import KubeApi, Raw
+from fleet.model import Phase, Pool, PoolId, PoolRef, ShardMap
+from fleet.telemetry import RateLimited
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "epp-fleet.dev/coordinator"
+MAX_MESSAGE = 1000
+"""Characters; the API takes 1,024."""
+
+MAX_WAITING = 10_000
+"""Notices that wait; more are dropped, and counted in the log."""
+
+BURST = 50
+PER_SECOND = 5.0
+TOLD_SECONDS = 30.0
+TICK_SECONDS = 0.5
+
+AWAY_SECONDS = 5.0
+"""Rest after an API server that does not answer."""
+
+FORBIDDEN_SECONDS = 60.0
+"""Rest after a 403: nothing but a new role will change it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A notice that nobody has written yet, as far as is known here; since monotonic seconds."""
+
+    pool: Pool
+    notice: Notice
+    since: float
+
+
+class Announcer:
+    """Runs in every replica for as long as the process lives.
+
+    Args:
+        leading: whether this replica leads now.
+        shard_map: the newest map known here.
+        reporter: id of this coordinator.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        claims: Claims,
+        *,
+        leading: Callable[[], bool],
+        shard_map: Callable[[], ShardMap | None],
+        reporter: str,
+        clock: Clock,
+    ) -> None:
+        self._api = api
+        self._claims = claims
+        self._fleet = claims.ownership.fleet
+        self._leading = leading
+        self._shard_map = shard_map
+        self._reporter = reporter
+        self._clock = clock
+        self._loud = RateLimited(log, clock)
+        self._told: dict[PoolId, Mapping[str, Notice]] = {}
+        self._lives: dict[PoolRef, PoolId] = {}
+        self._waiting: dict[tuple[PoolRef, str], _Waiting] = {}
+        self._served: set[PoolId] = set()
+        self._looked: ShardMap | None = None
+        self._tokens = float(BURST)
+        self._filled = clock.monotonic()
+        self._rest_until = 0.0
+
+    async def run(self) -> None:
+        """Follow and tell until cancelled."""
+        await self._claims.wait_synced()
+        forget_listener = self._claims.on_change(self.decided)
+        try:
+            self.decided(frozenset(self._claims.decisions()))
+            while True:
+                self._look_at_map()
+                await self._tell()
+                await self._clock.sleep(TICK_SECONDS)
+        finally:
+            forget_listener()
+
+    # -- what there is to tell --------------------------------------------------------------------
+
+    def decided(self, refs: Touched) -> None:
+        """These pools were decided anew."""
+        for ref in refs:
+            pool, decision = self._claims.pool(ref), self._claims.decisions().get(ref)
+            life = self._lives.pop(ref, None)
+            told = {} if life is None else self._told.pop(life, {})
+            if pool is None or decision is None:
+                for reason in (*told, SERVED):
+                    self._waiting.pop((ref, reason), None)
+                continue
+            if life != pool.id:
+                told = {}
+            self._lives[ref] = pool.id
+            self._follow(pool, told, notices(decision, self._fleet))
+
+    def _follow(self, pool: Pool, told: Mapping[str, Notice], wanted: Mapping[str, Notice]) -> None:
+        for reason in told.keys() - wanted.keys():
+            self._waiting.pop((pool.ref, reason), None)
+        self._told[pool.id] = wanted
+        for reason, notice in wanted.items():
+            if told.get(reason) != notice:
+                self._wait(pool, notice)
+
+    def _wait(self, pool: Pool, notice: Notice) -> None:
+        key = (pool.ref, notice.reason)
+        if key not in self._waiting and len(self._waiting) >= MAX_WAITING:
+            self._loud.warning("event dropped", extra={"pool": str(pool.ref)})
+            return
+        self._waiting[key] = _Waiting(pool, notice, self._clock.monotonic())
+
+    def _look_at_map(self) -> None:
+        """Tell of pools that have an owner for the first time."""
+        shard_map = self._shard_map()
+        if shard_map is None or shard_map is self._looked:
+            return
+        self._looked = shard_map
+        decisions = self._claims.decisions()
+        owned = {
+            pool
+            for placement in shard_map.placements.values()
+            if placement.phase is Phase.OWNED
+            for pool in placement.pools
+        }
+        for each in owned - self._served:
+            pool = self._claims.pool(each.ref)
+            if pool is not None and pool.id == each and isinstance(decisions[each.ref], Claimed):
+                self._wait(pool, served(self._fleet))
+                self._served.add(each)
+        present = {pool for placement in shard_map.placements.values() for pool in placement.pools}
+        self._served &= present
+
+    # -- telling ----------------------------------------------------------------------------------
+
+    async def _tell(self) -> None:
+        now = self._clock.monotonic()
+        if not self._leading():
+            old = [key for key, each in self._waiting.items() if now - each.since > TOLD_SECONDS]
+            for key in old:
+                del self._waiting[key]
+            return
+        self._tokens = min(float(BURST), self._tokens + PER_SECOND * (now - self._filled))
+        self._filled = now
+        while self._waiting and self._tokens >= 1.0 and self._leading():
+            if self._clock.monotonic() < self._rest_until:
+                return
+            key = next(iter(self._waiting))
+            waiting = self._waiting[key]
+            self._tokens -= 1.0
+            done = await self._write(waiting)
+            if self._waiting.get(key) is waiting:
+                del self._waiting[key]
+                if not done:
+                    self._waiting[key] = waiting  # behind the others: it may be about itself
+
+    async def _write(self, waiting: _Waiting) -> bool:
+        """Whether there is nothing more to do about it."""
+        event = self._event(waiting)
+        path = f"/api/v1/namespaces/{waiting.pool.ref.namespace}/events"
+        try:
+            await self._api.create(path, event)
+        except KubeConflict:
+            return True
+        except KubeThrottled as error:
+            return self._rest(error, error.retry_after_seconds)
+        except KubeForbidden as error:
+            if "being terminated" in str(error):
+                return True  # the pool goes with its namespace
+            return self._rest(error, FORBIDDEN_SECONDS)
+        except KubeUnavailable as error:
+            return self._rest(error, AWAY_SECONDS)
+        except KubeError as error:
+            self._loud.warning(
+                "event refused", extra={"pool": str(waiting.pool.ref), "problem": str(error)}
+            )
+        return True
+
+    def _rest(self, error: KubeError, seconds: float) -> bool:
+        self._rest_until = self._clock.monotonic() + seconds
+        self._loud.warning("events not written", extra={"problem": str(error)})
+        return False
+
+    def _event(self, waiting: _Waiting) -> Raw:
+        pool, notice = waiting.pool, waiting.notice
+        said = "\0".join((self._fleet, pool.uid, notice.reason, notice.message))
+        digest = hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+        at = datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "namespace": pool.ref.namespace,
+                "name": f"{pool.ref.name[:200].rstrip('.-')}.{digest}",
+            },
+            "involvedObject": {
+                "apiVersion": pool.api_version,
+                "kind": "InferencePool",
+                "namespace": pool.ref.namespace,
+                "name": pool.ref.name,
+                "uid": pool.uid,
+            },
+            "type": notice.type,
+            "reason": notice.reason,
+            "message": notice.message[:MAX_MESSAGE],
+            "source": {"component": COMPONENT, "host": self._reporter},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": self._reporter,
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }

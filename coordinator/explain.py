@@ -1,0 +1,192 @@
+"""Everything that is known about one pool: claim, refusals, Services, routes, owners, and why.
+
+Any replica can answer. What only the leader knows (what it wrote into routes, which Services it
+could not create) is absent elsewhere, and said to be.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from coordinator.estate import Estate
+from coordinator.ownership import Decision, ServedBy, ServiceKey
+from coordinator.routes.contract import Located, Route, Routes
+from coordinator.services import Failure
+from fleet.model import (
+    EpochVersion,
+    GroupKey,
+    MemberState,
+    MemberStatus,
+    Placement,
+    PoolRef,
+    RingSpec,
+    ShardMap,
+)
+from fleet.ring import HASH, Ring
+from fleet.sources.contract import Source
+
+CANDIDATES = 5
+"""Workers named of the ring's order."""
+
+MAX_PROBLEMS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRoute:
+    """What gateways follow to one group.
+
+    Attributes:
+        where: the file or slice; "" where it is not known.
+        addresses: as the map says they must be.
+        version: epoch.version of what the leader wrote last; None = not known here.
+    """
+
+    where: str
+    addresses: tuple[str, ...]
+    version: EpochVersion | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedGroup:
+    """One route group of the pool.
+
+    Attributes:
+        served: what the decision says of it; None = decided away, only the map still has it.
+        failure: why its Service could not be written; None also where that is not known.
+        placement: None = not placed yet.
+        candidates: the first workers in the ring's order.
+    """
+
+    group: GroupKey
+    served: ServedBy | None
+    failure: Failure | None
+    placement: Placement | None
+    route: ExplainedRoute | None
+    candidates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One pool.
+
+    Attributes:
+        uid: "" for a pool that only the map still has.
+        decision: None for a pool that only the map still has.
+        problems: what the source skips of it at the moment.
+        leader_known: whether what only the leader knows is in here.
+    """
+
+    ref: PoolRef
+    uid: str
+    decision: Decision | None
+    groups: tuple[ExplainedGroup, ...]
+    problems: tuple[str, ...]
+    version: EpochVersion | None
+    leader_known: bool
+
+
+class Explainer:
+    """Explains pools; keeps the last ring, since building one costs some 15 ms."""
+
+    def __init__(self, estate: Estate, source: Source, routes: Routes, *, vnodes: int) -> None:
+        self._estate = estate
+        self._source = source
+        self._routes = routes
+        self._vnodes = vnodes
+        self._ring = Ring.build(RingSpec(HASH, vnodes, {}))
+
+    def problems(self, ref: PoolRef) -> tuple[str, ...]:
+        """What the source skips of this pool; also of one that is not known otherwise."""
+        name = f"InferencePool {ref}: "
+        found = (
+            f"{problem.where}: {problem.message}"
+            for problem in self._source.problems()
+            if name in f"{problem.where}: {problem.message}"
+        )
+        return tuple(text for text, _ in zip(found, range(MAX_PROBLEMS), strict=False))
+
+    def explain(
+        self,
+        ref: PoolRef,
+        *,
+        shard_map: ShardMap | None,
+        members: Sequence[MemberStatus],
+        written: Callable[[GroupKey], Route | None] | None,
+    ) -> Explained | None:
+        """All about the pool; None if neither the source nor the map has it.
+
+        Args:
+            written: the route as this leader last wrote it; None if this is not the leader.
+        """
+        claims = self._estate.claims
+        pool, decision = claims.pool(ref), claims.decisions().get(ref)
+        served = {} if decision is None else {each.group: each for each in decision.served}
+        placements = _placements(ref, shard_map)
+        if pool is None and not placements:
+            return None
+        ring = self._ring_of(members)
+        groups = tuple(
+            ExplainedGroup(
+                group=group,
+                served=served.get(group),
+                failure=self._failure(group),
+                placement=placements.get(group),
+                route=self._route(group, shard_map, written),
+                candidates=ring.candidates(group, CANDIDATES),
+            )
+            for group in dict.fromkeys((*served, *placements))
+        )
+        return Explained(
+            ref=ref,
+            uid="" if pool is None else pool.uid,
+            decision=decision,
+            groups=groups,
+            problems=self.problems(ref),
+            version=None if shard_map is None else shard_map.version,
+            leader_known=written is not None,
+        )
+
+    def _failure(self, group: GroupKey) -> Failure | None:
+        services = self._estate.services
+        key = ServiceKey(group.namespace, group.service)
+        return None if services is None else services.failures.get(key)
+
+    def _route(
+        self,
+        group: GroupKey,
+        shard_map: ShardMap | None,
+        written: Callable[[GroupKey], Route | None] | None,
+    ) -> ExplainedRoute | None:
+        if shard_map is None or group not in shard_map.placements:
+            return None
+        route = None if written is None else written(group)
+        where = self._routes.where(group) if isinstance(self._routes, Located) else ""
+        return ExplainedRoute(
+            where=where,
+            addresses=_addresses(shard_map, group),
+            version=None if route is None else route.version,
+        )
+
+    def _ring_of(self, members: Sequence[MemberStatus]) -> Ring:
+        weights = {
+            status.member.id: min(max(status.member.weight, 1), 100)
+            for status in members
+            if status.state in (MemberState.ALIVE, MemberState.SUSPECT)
+        }
+        spec = RingSpec(HASH, self._vnodes, weights)
+        if spec != self._ring.spec:
+            self._ring = Ring.build(spec)
+        return self._ring
+
+
+def _placements(ref: PoolRef, shard_map: ShardMap | None) -> dict[GroupKey, Placement]:
+    placements = {} if shard_map is None else shard_map.placements
+    return {
+        group: placement
+        for group, placement in placements.items()
+        if group.namespace == ref.namespace and any(pool.ref == ref for pool in placement.pools)
+    }
+
+
+def _addresses(shard_map: ShardMap, group: GroupKey) -> tuple[str, ...]:
+    owners, addresses = shard_map.placements[group].owners, shard_map.addresses
+    return tuple(addresses[owner] for owner in owners if owner in addresses)

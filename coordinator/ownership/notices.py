@@ -1,0 +1,43 @@
+"""What a pool's owner is told about its decision: pure, one notice per reason."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coordinator.ownership.facts import Claimed, Decision
+
+NORMAL = "Normal"
+WARNING = "Warning"
+CLAIMED = "Claimed"
+SERVED = "Served"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One event to be: `reason` in CamelCase, `message` for people. Never says what changes by
+    itself (owners, versions): a notice that differs is told again."""
+
+    type: str
+    reason: str
+    message: str
+
+
+def notices(decision: Decision, fleet: str) -> Mapping[str, Notice]:
+    """What is to be told because of `decision`, by reason; nothing of pools that are not ours."""
+    found: dict[str, Notice] = {}
+    if isinstance(decision, Claimed):
+        services = ", ".join(str(each.group) for each in decision.served)
+        message = f"Claimed by the fleet {fleet} ({decision.why}); reached through {services}"
+        found[CLAIMED] = Notice(NORMAL, CLAIMED, message)
+    for refusal in decision.refusals:
+        reason = refusal.reason.value
+        if reason in found:  # the same fault of both Services
+            message = f"{found[reason].message} {refusal.message}"
+            found[reason] = Notice(WARNING, reason, message)
+        else:
+            found[reason] = Notice(WARNING, reason, refusal.message)
+    return found
+
+
+def served(fleet: str) -> Notice:
+    """The first time that a worker serves the pool."""
+    return Notice(NORMAL, SERVED, f"Served by the fleet {fleet}")

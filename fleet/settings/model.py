@@ -244,6 +244,12 @@ class KubernetesSettings:
     relist_seconds: Annotated[float, Range(10, 86400)] = 1800.0
     """A full list at least this often, whatever the watch says."""
 
+    worker_selector: Annotated[str, NotEmpty()] = (
+        "app.kubernetes.io/name=epp-fleet,app.kubernetes.io/component=worker"
+    )
+    """The label selector of this fleet's worker pods, in its own namespace: a worker whose pod
+    is gone is dead at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class OwnershipSettings:

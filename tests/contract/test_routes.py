@@ -1,11 +1,13 @@
 """What every publisher of routes promises: fenced writes, honest answers."""
 
 import asyncio
+import copy
 import fcntl
 import json
+import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -17,9 +19,13 @@ from coordinator.routes.contract import Route, Routes
 from coordinator.routes.eds import EdsRoutes
 from coordinator.routes.eds_file import EdsFile
 from coordinator.routes.envoy_format import file_name, group_of
+from coordinator.routes.slice_format import IPV4, slice_name
+from coordinator.routes.slices import EndpointSliceRoutes
 from fleet.errors import RouteError
+from fleet.kube.client import KubeClient, open_client
 from fleet.model import EpochVersion, GroupKey, LeaderInfo
-from fleet.settings.model import RouteSettings
+from fleet.settings.model import KubernetesSettings, RouteSettings, Settings
+from tests.fake_api_server import SLICES, FakeApiServer
 
 A, B, C = (GroupKey("ns1", name, 9002) for name in ("a", "b", "c"))
 ONE, TWO = ("127.0.0.1:9002",), ("127.0.0.2:9002", "[::1]:9002")
@@ -55,6 +61,10 @@ class Place(Protocol):
         """Put something there that is no route."""
         ...
 
+    async def settle(self) -> None:
+        """Return once every publisher has heard of all that was done so far."""
+        ...
+
 
 class EdsPlace:
     """A folder of EDS files."""
@@ -72,13 +82,61 @@ class EdsPlace:
     def spoil(self, group: GroupKey) -> None:
         self.path(group).write_text('{"resources": [')
 
+    async def settle(self) -> None:
+        """A folder is looked at anew each time."""
+
+
+class SlicePlace:
+    """EndpointSlices at an API server."""
+
+    def __init__(self, server: FakeApiServer, api: KubeClient) -> None:
+        self.clock = RoutesClock()
+        self.server = server
+        self.publishers: list[EndpointSliceRoutes] = []
+        self._api = api
+
+    def publisher(self) -> EndpointSliceRoutes:
+        made = EndpointSliceRoutes(self._api, Settings(), self.clock, rng=random.Random(1))
+        made.start()
+        self.publishers.append(made)
+        return made
+
+    def spoil(self, group: GroupKey) -> None:
+        name = slice_name(group, IPV4, "default")
+        spoiled = copy.deepcopy(self.server.store.find(SLICES, group.namespace, name))
+        del spoiled["metadata"]["annotations"]
+        self.server.put(spoiled)
+
+    async def settle(self) -> None:
+        async with asyncio.timeout(10):
+            while any(
+                int(condition.version or "0") < self.server.store.version
+                for publisher in self.publishers
+                for condition in publisher.conditions()
+            ):
+                await asyncio.sleep(0.001)
+
 
 @pytest.fixture
 def eds(tmp_path: Path) -> EdsPlace:
     return EdsPlace(tmp_path / "eds")
 
 
-@pytest.fixture(params=["eds"])
+@pytest.fixture
+async def slices(tmp_path: Path) -> AsyncIterator[SlicePlace]:
+    async with FakeApiServer.running() as server:
+        kubeconfig = str(server.kubeconfig(tmp_path))
+        client = await open_client(KubernetesSettings(kubeconfig=kubeconfig))
+        place = SlicePlace(server, client)
+        try:
+            yield place
+        finally:
+            for publisher in place.publishers:
+                await publisher.close()
+            await client.close()
+
+
+@pytest.fixture(params=["eds", "slices"])
 def place(request: pytest.FixtureRequest) -> Place:
     made: Place = request.getfixturevalue(request.param)
     return made
@@ -114,6 +172,7 @@ async def test_a_publisher_sees_what_others_changed(place: Place) -> None:
     assert set(await ours.read()) == {A, B}
     await theirs.write([route(A, TWO, 2)], term(place, 2))
     await theirs.remove([B], term(place, 2))
+    await place.settle()
     assert await ours.read() == {A: route(A, TWO, 2)}
 
 
@@ -187,6 +246,7 @@ async def test_an_unreadable_route_counts_as_absent(place: Place) -> None:
     routes = place.publisher()
     await routes.write([route(A, ONE, 1), route(B, ONE, 1)], term(place, 1))
     place.spoil(A)
+    await place.settle()
     assert set(await routes.read()) == {B}
     assert (await routes.write([route(A, ONE, 1)], term(place, 1))).written == (A,)
     assert (await routes.read())[A] == route(A, ONE, 1)

@@ -21,6 +21,10 @@ _MOVED_PER_FRAME: Final = 16
 _SETTINGS_BYTES: Final = 96
 """So many bytes of SETTINGS cost about as much as handling one idle frame."""
 
+_LONGEST_FRAME: Final = 64 * 1024
+"""We send no longer DATA, whatever the peer would take: streams take turns by frames, and a frame
+of megabytes would make all others wait. A stock gRPC client allows up to 16 MiB."""
+
 FrameFunction = Callable[["Connection", int, int, bytes, int, int], None]
 """(connection, flags, stream id, buffer, payload's start, payload's end)."""
 
@@ -222,7 +226,7 @@ def _on_settings(
         if name == settings.INITIAL_WINDOW_SIZE:
             window = value  # the last one counts: all streams move once a frame, not once a value
         elif name == settings.MAX_FRAME_SIZE:
-            connection.out.max_frame = value
+            connection.out.max_frame = min(value, _LONGEST_FRAME)
         elif name == settings.HEADER_TABLE_SIZE:
             connection.table_changed(value)
     if window != connection.initial_window:

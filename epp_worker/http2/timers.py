@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
-
 CHECKED_PER_TURN: Final = 64
 """Thousands of connections may become due, and be closed, at the same moment."""
 

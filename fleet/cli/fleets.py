@@ -34,6 +34,7 @@ def local(arguments: argparse.Namespace) -> int:
     environ = environment()
     options = LocalOptions(
         state_file=_path(arguments.state_file) or default_path(environ),
+        state_file_named=bool(arguments.state_file),
         manifests=_path(arguments.manifests),
         workers=arguments.workers,
         coordinators=arguments.coordinators,

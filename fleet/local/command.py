@@ -1,15 +1,17 @@
 """`epp-fleet local`: run a fleet until somebody stops it."""
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from fleet.errors import FleetError
+from fleet.errors import FleetError, SettingsError
 from fleet.local.options import LocalOptions
 from fleet.local.plan import Plan, make_plan
 from fleet.local.running import LocalFleet, running_fleet
 from fleet.local.signals import until_stopped
-from fleet.local.state import remove_state, write_state
+from fleet.local.state import Taken, claimed, remove_state, write_state
 from fleet.local.world import Say
 from fleet.settings.limits import masked_url
 
@@ -33,33 +35,73 @@ async def until_ready_or_lost(fleet: LocalFleet) -> str | None:
         await asyncio.gather(ready, return_exceptions=True)
 
 
-def _introduce(fleet: LocalFleet, options: LocalOptions, say: Say) -> None:
+def _introduce(fleet: LocalFleet, say: Say) -> None:
     state = fleet.state()
-    say(f"manifests  {state.manifests}")
-    say(f"store      {masked_url(state.redis)}")
-    for coordinator in state.coordinators:
-        say(f"{coordinator.id:<10} http://{coordinator.http}/api/v1/map")
-    for worker in state.workers:
-        say(f"{worker.id:<10} ext_proc {worker.ext_proc}, metrics http://{worker.http}/metrics")
+    lines = [("manifests", state.manifests), ("store", masked_url(state.redis))]
+    lines += [(each.id, f"http://{each.http}/") for each in state.coordinators]
+    lines += [
+        (each.id, f"ext_proc {each.ext_proc}, metrics http://{each.http}/metrics")
+        for each in state.workers
+    ]
     if state.gateway is not None:
-        say(f"gateway    http://{state.gateway}/<namespace>/<pool>/v1/chat/completions")
-    say(f"state file {options.state_file}   (epp-fleet status)")
+        lines.append(("gateway", f"http://{state.gateway}/<namespace>/<pool>/"))
+    width = max(len(name) for name, _ in lines)
+    for name, text in lines:
+        say(f"{name:<{width}}  {text}")
 
 
-async def _run(plan: Plan, environ: Mapping[str, str], say: Say) -> int:
+def _what_starts(plan: Plan) -> str:
     options = plan.options
+    parts = [_count(options.coordinators, "coordinator"), _count(options.workers, "worker")]
+    parts += ["Envoy"] if options.gateway else []
+    parts += ["6 sample pools"] if options.manifests is None else [f"pools of {options.manifests}"]
+    return "starting a local fleet: " + ", ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+async def _run(plan: Plan, state_file: Path | None, environ: Mapping[str, str], say: Say) -> int:
+    """Run it all; `state_file`: None = in the run folder."""
+    say(_what_starts(plan))
     async with running_fleet(plan, environ, say) as fleet:
+        path = state_file or fleet.folder.root / "state.json"
         try:
             reason = await until_ready_or_lost(fleet)
             if reason is None:
-                _introduce(fleet, options, say)
-                write_state(options.state_file, fleet.state())
+                _introduce(fleet, say)
+                write_state(path, fleet.state())
+                known = state_file is not None and not plan.options.state_file_named
+                say("look inside: epp-fleet status" + ("" if known else f" --state-file {path}"))
                 say("ready")
                 reason = await fleet.lost
             say(f"giving up: {reason}")
             return 1
         finally:
-            remove_state(options.state_file, fleet.folder.root)
+            remove_state(path, fleet.folder.root)
+
+
+@contextlib.contextmanager
+def _state_file(options: LocalOptions, say: Say) -> Iterator[Path | None]:
+    """The state file, ours as long as we run; None = the usual place cannot be had.
+
+    Raises:
+        SettingsError: the user named it, and it cannot be had.
+    """
+    with contextlib.ExitStack() as stack:
+        path: Path | None = options.state_file
+        try:
+            stack.enter_context(claimed(options.state_file))
+        except (Taken, OSError) as error:
+            text = (
+                f"{options.state_file}: {error.strerror}" if isinstance(error, OSError) else error
+            )
+            if options.state_file_named:
+                raise SettingsError([f"--state-file: {text}"]) from error
+            say(f"{text}; the state of this one goes to its run folder")
+            path = None
+        yield path
 
 
 def run_local(options: LocalOptions, environ: Mapping[str, str], say: Say) -> int:
@@ -71,7 +113,8 @@ def run_local(options: LocalOptions, environ: Mapping[str, str], say: Say) -> in
     """
     plan = make_plan(options, environ)
     try:
-        code = asyncio.run(until_stopped(_run(plan, environ, say)))
+        with _state_file(options, say) as path:
+            code = asyncio.run(until_stopped(_run(plan, path, environ, say)))
     except OSError as error:
         raise FleetError(f"the fleet could not be started: {error}") from error
     if code is None:

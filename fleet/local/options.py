@@ -20,11 +20,13 @@ class LocalOptions:
         gateway_port: None = a free one.
         redis_url: None = the bundled Valkey.
         state_file: where the state goes when the fleet is ready.
+        state_file_named: by the user; else, if another fleet has it, a place beside will do.
         config: the user's settings file, or None.
         speed: of the sample's simulated servers.
     """
 
     state_file: Path
+    state_file_named: bool = False
     manifests: Path | None = None
     workers: int = 3
     coordinators: int = 3

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from pathlib import Path
 import yaml
 
 from fleet.errors import SettingsError
+from fleet.local import orphans
 from fleet.local.atomic import write_atomic
 from fleet.local.binaries import envoy_binary, valkey_binary
 from fleet.local.envoy_files import Folders
+from fleet.local.locks import Lock
 from fleet.local.options import LocalOptions
 from fleet.local.ports import is_free
 from fleet.settings import Settings, load_settings
@@ -72,9 +75,25 @@ def make_plan(options: LocalOptions, environ: Mapping[str, str]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """The private folder of one run; removed at its end."""
+    """The private folder of one run; removed at its end.
+
+    Attributes:
+        lock: held as long as we live, so that a later fleet knows what was left behind.
+    """
 
     root: Path
+    lock: Lock | None = None
+
+    def remove(self) -> None:
+        """Remove all of it, lock last."""
+        for path in self.root.glob("*"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != orphans.LOCK_NAME:
+                path.unlink(missing_ok=True)
+        shutil.rmtree(self.root, ignore_errors=True)
+        if self.lock is not None:
+            self.lock.release()
 
     @property
     def logs(self) -> Path:
@@ -107,14 +126,20 @@ class RunFolder:
         return Folders(self.root)
 
 
-def make_run_folder(environ: Mapping[str, str]) -> RunFolder:
-    """A new folder for the owner only, below `$XDG_RUNTIME_DIR` or the temporary folder."""
+def run_base(environ: Mapping[str, str]) -> Path:
+    """Where run folders are: below `$XDG_RUNTIME_DIR`, else in the temporary folder."""
     runtime = environ.get("XDG_RUNTIME_DIR")
-    base: Path | None = None
     if runtime and os.access(runtime, os.W_OK | os.X_OK):
-        base = Path(runtime) / "epp-fleet"
-        base.mkdir(mode=0o700, exist_ok=True)
-    folder = RunFolder(Path(tempfile.mkdtemp(prefix="epp-fleet-", dir=base)))
+        return Path(runtime) / "epp-fleet"
+    return Path(tempfile.gettempdir())
+
+
+def make_run_folder(environ: Mapping[str, str]) -> RunFolder:
+    """A new folder for the owner only, in `run_base`, marked as in use by this process."""
+    base = run_base(environ)
+    base.mkdir(mode=0o700, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix=orphans.PREFIX, dir=base))
+    folder = RunFolder(root, orphans.lock_folder(root))
     folder.logs.mkdir(mode=0o700)
     return folder
 

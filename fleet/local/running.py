@@ -8,7 +8,6 @@ found its port taken is started again on another one.
 import asyncio
 import random
 import secrets
-import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -25,6 +24,7 @@ from fleet.local.envoy_files import EnvoyFiles, picker_clusters
 from fleet.local.faults import Unreachable
 from fleet.local.gateway import GatewayFollower, envoy_spec
 from fleet.local.model_config import write_config
+from fleet.local.orphans import remove_orphans
 from fleet.local.plan import (
     LOOPBACK,
     Plan,
@@ -75,7 +75,7 @@ class LocalFleet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ready = False
         self._manifests = plan.options.manifests or self.folder.sample
-        self._store = LocalStore(plan.valkey, plan.options.redis_url or "")
+        self._store = LocalStore(plan.valkey, plan.options.redis_url or "", say)
         self.gateway: str | None = None
         self._world: World | None = None
         self._follower: GatewayFollower | None = None
@@ -89,9 +89,11 @@ class LocalFleet:
 
         Raises:
             ChildFailed: a process could not be started at all.
-            SettingsError: the Redis that was named does not answer, or there are more pools than
-                Envoy can follow.
+            SettingsError: the Redis that was named refuses us, or there are more pools than Envoy
+                can follow.
         """
+        for left in await asyncio.to_thread(remove_orphans, self.folder.root.parent):
+            self._say(f"removed {left}, left behind by a fleet that was killed")
         if self._plan.options.manifests is None:
             await self._start_sample()
         await self._store.start(self.children, self.folder, self._ports.take)
@@ -317,7 +319,7 @@ class LocalFleet:
         await self.children.close(processes.STOP_ORDER)
         if self._world is not None:
             await self._world.close()
-        await asyncio.to_thread(shutil.rmtree, self.folder.root, ignore_errors=True)
+        await asyncio.to_thread(self.folder.remove)
 
 
 def _few(names: list[str], most: int = 3) -> str:

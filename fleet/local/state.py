@@ -1,14 +1,20 @@
 """The state file: where the processes of a local fleet are, for the other commands."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from fleet.errors import FormatError
+from fleet.errors import FleetError, FormatError
+from fleet.local import locks
 from fleet.local.atomic import write_atomic
 
 FORMAT = 1
+
+
+class Taken(FleetError):
+    """A living fleet uses this state file."""
 
 
 class CoordinatorState(msgspec.Struct, frozen=True):
@@ -57,6 +63,24 @@ def default_path(environ: Mapping[str, str]) -> Path:
     if runtime and Path(runtime).is_dir():
         return Path(runtime) / "epp-fleet" / "state.json"
     return Path(environ.get("HOME") or "~").expanduser() / ".cache" / "epp-fleet" / "state.json"
+
+
+@contextlib.contextmanager
+def claimed(path: Path) -> Iterator[None]:
+    """The file is ours alone for the length of a `with` block; nothing is written to it.
+
+    Raises:
+        Taken: a living fleet has claimed it.
+        OSError: its folder cannot be written.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = locks.take(path.with_name(f".{path.name}.lock"))
+    if lock is None:
+        raise Taken(f"{path} belongs to a fleet that is running")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_state(path: Path, state: FleetState) -> None:

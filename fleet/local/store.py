@@ -1,36 +1,66 @@
 """The local fleet's store: the bundled Valkey, or somebody else's Redis that must answer."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import redis.asyncio
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
 
 from fleet.errors import FleetError, SettingsError
 from fleet.local import processes
 from fleet.local.children import Child, ChildFailed, Children, Spec, failure
 from fleet.local.plan import LOOPBACK, RunFolder
+from fleet.local.world import Say
+from fleet.settings.limits import masked_url
 
 START_SECONDS = 10.0
 LOOK_SECONDS = 0.02
 PORT_TRIES = 3
+AGAIN_SECONDS = 0.5
+TELL_SECONDS = 3.0
+ANSWER_SECONDS = 1.0
+
+
+class NoAnswer(FleetError):
+    """The server is not there, or not yet ready; the message says which."""
 
 
 async def ping(url: str) -> None:
     """Return if the server at `url` answers.
 
     Raises:
-        SettingsError: it does not; says why.
+        NoAnswer: it does not, but may do so later.
+        SettingsError: it answers, but not to us: wrong password, no such database.
     """
-    client = redis.asyncio.from_url(url, socket_timeout=1.0, socket_connect_timeout=1.0, retry=None)
+    client = redis.asyncio.from_url(
+        url,
+        socket_timeout=ANSWER_SECONDS,
+        socket_connect_timeout=ANSWER_SECONDS,
+        retry=None,
+    )
     try:
         await client.ping()
+    except (AuthenticationError, AuthorizationError, ResponseError) as error:
+        raise SettingsError([f"redis.url: the server refuses us: {error}"]) from error
     except (RedisError, OSError, TimeoutError) as error:
-        raise SettingsError([f"redis.url: no answer from the server: {error}"]) from error
+        raise NoAnswer(_why(error)) from error
     finally:
         await client.aclose()
+
+
+def _why(error: BaseException) -> str:
+    """The cause in the system's own words, if there is one."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TimeoutError | redis.exceptions.TimeoutError):
+            return f"nothing for {ANSWER_SECONDS:.0f} s"
+        if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+            return os.strerror(cause.errno).lower()
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
 
 
 class LocalStore:
@@ -43,20 +73,21 @@ class LocalStore:
         url: where it is; known once `start` has returned.
     """
 
-    def __init__(self, binary: Path | None, url: str) -> None:
+    def __init__(self, binary: Path | None, url: str, say: Say) -> None:
         self._binary = binary
+        self._say = say
         self._spec: Spec | None = None
         self.url = url
 
     async def start(self, children: Children, folder: RunFolder, take: Callable[[], int]) -> None:
-        """Start the bundled server, or look whether the other one answers.
+        """Start the bundled server, or wait until the other one answers, however long it takes.
 
         Raises:
             ChildFailed: the bundled one does not answer; carries its log.
-            SettingsError: the other one does not.
+            SettingsError: the other one answers, but refuses us.
         """
         if self._binary is None:
-            await ping(self.url)
+            await self._wait()
             return
         for _ in range(PORT_TRIES):
             port = take()
@@ -68,6 +99,22 @@ class LocalStore:
             if not processes.says_port_taken(child):
                 break
         raise ChildFailed(failure(child))
+
+    async def _wait(self) -> None:
+        began = time.monotonic()
+        told: float | None = None
+        while True:
+            try:
+                return await ping(self.url)
+            except NoAnswer as error:
+                now = time.monotonic()
+                if told is None or now - told >= TELL_SECONDS:
+                    told = now
+                    self._say(
+                        f"waiting for the store at {masked_url(self.url)}: {error} "
+                        f"({now - began:.0f} s)"
+                    )
+            await asyncio.sleep(AGAIN_SECONDS)
 
     async def restart_empty(self, children: Children) -> None:
         """Kill the bundled server and start it again, with nothing stored, on the same port.
@@ -88,7 +135,7 @@ class LocalStore:
         while child.alive and time.monotonic() < deadline:
             try:
                 await ping(self.url)
-            except SettingsError:
+            except (NoAnswer, SettingsError):
                 await asyncio.sleep(LOOK_SECONDS)
             else:
                 return True

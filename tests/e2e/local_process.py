@@ -26,18 +26,30 @@ def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
 
 
 class LocalProcess:
-    """One run of the command with a home, a runtime folder and an output file of its own."""
+    """One run of the command with a home, a runtime folder and an output file of its own.
 
-    def __init__(self, home: Path, arguments: Sequence[str], *, command: str = "local") -> None:
+    Args:
+        runtime: shared with another run; None = the home.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        arguments: Sequence[str],
+        *,
+        command: str = "local",
+        runtime: Path | None = None,
+    ) -> None:
         home.mkdir(parents=True, exist_ok=True)
+        runtime = runtime or home
         self.home = home
-        self.state_file = home / "epp-fleet" / "state.json"
+        self.state_file = runtime / "epp-fleet" / "state.json"
         self._mark = secrets.token_hex(16)
         environ = {n: v for n, v in os.environ.items() if not n.startswith("EPP_FLEET_")}
         self.environ = {
             **environ,
             "HOME": str(home),
-            "XDG_RUNTIME_DIR": str(home),
+            "XDG_RUNTIME_DIR": str(runtime),
             MARK: self._mark,
         }
         self._output = home / "output"
@@ -111,9 +123,11 @@ class LocalProcess:
 
 
 @contextlib.contextmanager
-def local_process(home: Path, *arguments: str, command: str = "local") -> Iterator[LocalProcess]:
+def local_process(
+    home: Path, *arguments: str, command: str = "local", runtime: Path | None = None
+) -> Iterator[LocalProcess]:
     """A run for the length of a `with` block."""
-    made = LocalProcess(home, arguments, command=command)
+    made = LocalProcess(home, arguments, command=command, runtime=runtime)
     try:
         yield made
     finally:

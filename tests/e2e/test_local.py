@@ -16,6 +16,7 @@ import pytest
 
 from fleet.local.sample import POOLS
 from tests.e2e.local_process import LocalProcess, local_process, wait_for
+from tests.valkey import Valkey
 
 SMALL = ("--gateway", "none", "--workers", "1", "--coordinators", "1")
 pytestmark = pytest.mark.timeout(240)
@@ -138,13 +139,20 @@ def test_a_pool_comes_and_goes(fleet: LocalProcess, state: dict[str, Any]) -> No
 
 
 def test_killed_with_9_it_leaves_no_orphan(tmp_path: Path) -> None:
-    """The kernel ends every child with the command."""
+    """The kernel ends every child with the command; the next start removes the run folder."""
     with local_process(tmp_path, *SMALL) as made:
         made.wait_ready()
         assert len(made.family()) >= 4  # the command, store, coordinator, worker, pods
         made.process.kill()
         made.wait()
         wait_for(lambda: not made.family(), 10, "no process is left")
+        (left,) = (tmp_path / "epp-fleet").glob("epp-fleet-*")
+    with local_process(tmp_path, *SMALL) as next_one:
+        next_one.wait_ready()
+        assert not left.exists()
+        assert f"removed {left}" in next_one.output
+        assert next_one.stop() == 0
+    assert list((tmp_path / "epp-fleet").iterdir()) == []
 
 
 @pytest.mark.parametrize("delay", [0.15, 0.5, 1.0, 1.8])
@@ -200,14 +208,68 @@ def test_a_taken_gateway_port_is_2(tmp_path: Path) -> None:
             assert f"127.0.0.1:{port} is in use" in made.output
 
 
-def test_a_redis_that_does_not_answer_is_2(tmp_path: Path) -> None:
-    """Told in one line, without the password; nothing is left."""
-    url = "redis://:hidden@127.0.0.1:1/0"
-    with local_process(tmp_path, "--gateway", "none", "--redis-url", url) as made:
-        assert made.wait(30) == 2
-        assert "redis.url: no answer" in made.output
-        assert "hidden" not in made.output
+def test_a_redis_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    """Told in one line, without the password or a traceback; once it is there, the fleet starts."""
+    server = Valkey(arguments=("--requirepass", "hidden"))
+    url = f"redis://:hidden@127.0.0.1:{server.port}/0"
+    try:
+        with local_process(tmp_path, *SMALL, "--redis-url", url) as made:
+            wait_for(lambda: "waiting for the store at" in made.output, 30, "it is told")
+            assert "connection refused" in made.output
+            assert "hidden" not in made.output
+            assert "Traceback" not in made.output
+            server.start()
+            made.wait_ready()
+            assert made.stop() == 0
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stopped_while_the_redis_is_away(tmp_path: Path, number: signal.Signals) -> None:
+    """Exit 0 at once, nothing left."""
+    with local_process(tmp_path, *SMALL, "--redis-url", "redis://127.0.0.1:1/0") as made:
+        wait_for(lambda: "waiting for the store at" in made.output, 30, "it is told")
+        began = time.monotonic()
+        assert made.stop(number) == 0, made.output
+        assert time.monotonic() - began < 3
         assert made.family() == set()
+        assert list((tmp_path / "epp-fleet").iterdir()) == []
+
+
+def test_a_redis_that_refuses_us_is_2(tmp_path: Path) -> None:
+    """Waiting would not help; the password is not shown."""
+    server = Valkey(arguments=("--requirepass", "hidden"))
+    try:
+        server.start()
+        url = f"redis://:mistaken@127.0.0.1:{server.port}/0"
+        with local_process(tmp_path, *SMALL, "--redis-url", url) as made:
+            assert made.wait(30) == 2
+            assert "redis.url: the server refuses us" in made.output
+            assert "mistaken" not in made.output
+            assert made.family() == set()
+    finally:
+        server.kill()
+
+
+def test_a_second_fleet_leaves_the_first_ones_state_file_alone(tmp_path: Path) -> None:
+    """It runs with a state file of its own, and says where; one that was named is exit 2."""
+    with local_process(tmp_path, *SMALL) as first:
+        state = first.wait_ready()
+        again = first.run("local", *SMALL, "--state-file", str(first.state_file))
+        assert again.returncode == 2
+        assert "--state-file" in again.stderr
+        with local_process(tmp_path / "second", *SMALL, runtime=tmp_path) as second:
+            second.wait_ready()
+            assert "belongs to a fleet that is running" in second.output
+            shown = second.output.partition("epp-fleet status --state-file ")[2].split()[0]
+            assert json.loads(Path(shown).read_text())["folder"] == str(Path(shown).parent)
+            assert second.run("status", "--state-file", shown).returncode == 0
+            assert json.loads(first.state_file.read_text()) == state
+            assert second.stop() == 0
+        assert first.run("status").returncode == 0
+        assert first.stop() == 0
+    assert list((tmp_path / "epp-fleet").iterdir()) == []
 
 
 def test_deaths_are_told_and_the_last_worker_ends_it(tmp_path: Path) -> None:

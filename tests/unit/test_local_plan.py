@@ -110,8 +110,10 @@ def test_run_folder_is_private(tmp_path: Path) -> None:
     folder = make_run_folder({"XDG_RUNTIME_DIR": str(tmp_path)})
     assert folder.root.parent == tmp_path / "epp-fleet"
     assert stat.S_IMODE(folder.root.stat().st_mode) == 0o700
+    folder.remove()
+    assert list((tmp_path / "epp-fleet").iterdir()) == []
     elsewhere = plan.make_run_folder({"XDG_RUNTIME_DIR": str(tmp_path / "gone")})
     assert elsewhere.root.is_dir()
     assert tmp_path not in elsewhere.root.parents or elsewhere.root.parent != folder.root.parent
-    elsewhere.logs.rmdir()
-    elsewhere.root.rmdir()
+    elsewhere.remove()
+    assert not elsewhere.root.exists()

@@ -10,7 +10,9 @@ from fleet.errors import FormatError
 from fleet.local.state import (
     CoordinatorState,
     FleetState,
+    Taken,
     WorkerState,
+    claimed,
     default_path,
     read_state,
     remove_state,
@@ -93,6 +95,18 @@ def test_a_fleet_removes_only_its_own(tmp_path: Path) -> None:
     assert path.exists()
     remove_state(path, other)
     assert not path.exists()
+
+
+def test_a_claimed_file_is_for_one_fleet(tmp_path: Path) -> None:
+    """The next one is told; the claim leaves no file behind."""
+    path = tmp_path / "deep" / "state.json"
+    with claimed(path):
+        with pytest.raises(Taken, match=r"state\.json"), claimed(path):
+            pass
+        assert not path.exists()
+    with claimed(path):
+        pass
+    assert list(path.parent.iterdir()) == []
 
 
 def test_default_place(tmp_path: Path) -> None:

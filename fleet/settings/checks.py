@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fleet.settings.model import CoordinatorSettings, Settings, WorkerSettings
+from fleet.settings.ownership_checks import ownership_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,11 @@ def _ports_differ(section: str) -> Callable[[Settings], Iterator[Finding]]:
             seen.setdefault(port, path)
 
     return rule
+
+
+def _ownership(settings: Settings) -> Iterator[Finding]:
+    for path, problem in ownership_problems(settings.ownership):
+        yield Finding((path,), problem)
 
 
 RULES: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
@@ -167,6 +173,7 @@ RULES: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     ),
     _ports_differ("worker"),
     _ports_differ("coordinator"),
+    _ownership,
 )
 
 

@@ -37,7 +37,7 @@ def keeper(kind: Kind, collection: Collection) -> Callable[[Raw], Object]:
         identity = identify(filled)
         if identity is None:
             raise ManifestError(f"{kind}: not of {head['apiVersion']}; report this")
-        return parse(identity, cast(Mapping[object, object], filled))
+        return parse(identity, cast(Mapping[object, object], filled), keep_foreign_pickers=True)
 
     return keep
 

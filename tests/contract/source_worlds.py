@@ -8,6 +8,9 @@ from typing import Any, Protocol
 
 from fleet.sources.contract import Source
 from fleet.sources.folder import FolderSource
+from tests.contract.kube_worlds import FakeApiWorld
+from tests.fake_api_server import FakeApiServer
+from tests.kube_sources import running_source
 from tests.stepped_clock import SteppedClock
 
 Raw = dict[str, Any]
@@ -17,6 +20,8 @@ class World(Protocol):
     """What stands behind a source, and the source over it (not started)."""
 
     source: Source
+    validates: bool
+    """It refuses malformed objects itself, so no source ever sees one."""
 
     async def put(self, raw: Raw) -> None:
         """Create or replace an object."""
@@ -47,6 +52,7 @@ class FolderWorld:
     """A folder of manifests, one file an object."""
 
     POLL_SECONDS = 0.2
+    validates = False
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -91,4 +97,14 @@ async def folder_world(tmp_path: Path) -> AsyncIterator[World]:
         await world.source.close()
 
 
-WORLDS: dict[str, Callable[[Path], AbstractAsyncContextManager[World]]] = {"folder": folder_world}
+@asynccontextmanager
+async def fake_api_world(tmp_path: Path) -> AsyncIterator[World]:
+    """A world over a fake API server; nothing is kept of a cut connection."""
+    async with FakeApiServer.running() as server, running_source(server.kubeconfig(tmp_path)) as on:
+        yield FakeApiWorld(server, on)
+
+
+WORLDS: dict[str, Callable[[Path], AbstractAsyncContextManager[World]]] = {
+    "folder": folder_world,
+    "fake API server": fake_api_world,
+}

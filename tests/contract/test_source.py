@@ -38,6 +38,18 @@ class Log:
         self.changes.clear()
         return signs
 
+    def names(self) -> set[str]:
+        """The names of what changed."""
+        return {each.key.name for each in self.changes}
+
+
+@pytest.fixture
+def lax_world(world: World) -> World:
+    """A world in which objects may be malformed."""
+    if world.validates:
+        pytest.skip("this API server refuses malformed objects itself")
+    return world
+
 
 def pool_ports(world: World) -> dict[str, tuple[int, ...]]:
     pools = [p for p in world.source.objects(Kind.POOL).values() if isinstance(p, Pool)]
@@ -108,7 +120,7 @@ async def test_kinds_and_namespaces_are_told_apart(world: World) -> None:
     await world.put(texts.pod("p"))
     await world.put(texts.pod("q", "ns2"))
     await world.settle()
-    assert (pods.take(), elsewhere.take()) == (["+p"], ["+q"])
+    assert (pods.names(), elsewhere.names()) == ({"p"}, {"q"})
     assert set(world.source.objects(Kind.POD, namespace="ns2")) == {ObjectKey("ns2", "q")}
     assert set(world.source.objects(Kind.POD)) == {ObjectKey("ns1", "p"), ObjectKey("ns2", "q")}
     assert world.source.objects(Kind.POD, namespace="ns3") == {}
@@ -145,8 +157,9 @@ async def test_a_listener_that_raises_harms_no_other(
     assert "source listener failed" in caplog.text
 
 
-async def test_a_bad_object_keeps_its_last_good_state(world: World) -> None:
+async def test_a_bad_object_keeps_its_last_good_state(lax_world: World) -> None:
     """agentgateway/agentgateway#1719: it is reported until repaired; nobody is told of a change."""
+    world = lax_world
     log = Log()
     await world.put(texts.pool("a"))
     world.source.watch(Kind.POOL, log)
@@ -165,21 +178,25 @@ async def test_a_bad_object_keeps_its_last_good_state(world: World) -> None:
     assert world.source.problems() == ()
 
 
-async def test_a_bad_object_that_is_removed_is_gone(world: World) -> None:
+async def test_a_bad_object_that_is_removed_is_gone(lax_world: World) -> None:
     """The last good state is no ghost: with the object goes its problem."""
+    world = lax_world
     await world.put(texts.pool("a"))
+    world.source.watch(Kind.POOL, Log())
     await world.source.start()
     await world.settle()
     await world.put(texts.pool("a", targetPorts=[]))
     await world.settle()
+    assert len(world.source.problems()) == 1
     await world.delete(texts.pool("a"))
     await world.settle()
     assert pool_ports(world) == {}
     assert world.source.problems() == ()
 
 
-async def test_an_object_that_was_always_bad_does_not_exist(world: World) -> None:
+async def test_an_object_that_was_always_bad_does_not_exist(lax_world: World) -> None:
     """It is skipped with a reason, and the source is in sync."""
+    world = lax_world
     log = Log()
     watch = world.source.watch(Kind.POOL, log)
     await world.put({**texts.pool("a"), "spec": None})
@@ -198,16 +215,21 @@ async def test_another_uid_is_a_change(world: World) -> None:
     world.source.watch(Kind.POOL, log)
     await world.source.start()
     await world.settle()
-    log.take()
+    (first,) = log.changes
+    log.changes.clear()
     raw["metadata"]["uid"] = "2"
     await world.put(raw)
     await world.settle()
-    assert log.take() == ["~a"]
+    assert isinstance(first.new, Pool)
+    last = log.changes[-1].new
+    assert isinstance(last, Pool)
+    assert last.id != first.new.id
 
 
 async def test_an_evicted_pod_stays_but_is_not_ready(world: World) -> None:
     """vllm-project/production-stack#1091: a change to an empty address is not overlooked."""
     await world.put(texts.pod("p"))
+    world.source.watch(Kind.POD, Log(), namespace="ns1")
     await world.source.start()
     await world.settle()
     await world.put(texts.pod("p", ip=None, phase="Failed"))

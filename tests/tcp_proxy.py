@@ -1,0 +1,63 @@
+"""A TCP proxy that a test can cut: what stands between a client and its server."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class TcpProxy:
+    """Listens on a port of loopback and passes bytes on, until it is cut."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.port = 0
+        self._behind = (host, port)
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    @classmethod
+    @asynccontextmanager
+    async def before(cls, host: str, port: int) -> AsyncIterator["TcpProxy"]:
+        """A proxy before `host:port` until the context ends."""
+        proxy = cls(host, port)
+        await proxy.mend()
+        try:
+            yield proxy
+        finally:
+            await proxy.cut()
+
+    async def cut(self) -> None:
+        """Reset all connections and refuse new ones."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+        if server is not None:
+            await server.wait_closed()
+
+    async def mend(self) -> None:
+        """Accept connections again, on the same port."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            behind_reader, behind_writer = await asyncio.open_connection(*self._behind)
+            self._writers |= {writer, behind_writer}
+            try:
+                await asyncio.gather(_pass(reader, behind_writer), _pass(behind_reader, writer))
+            finally:
+                for each in (writer, behind_writer):
+                    self._writers.discard(each)
+                    each.transport.abort()
+            return
+        writer.transport.abort()
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.transport.abort()

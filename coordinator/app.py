@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from coordinator.deletion_cost import DeletionCosts
 from coordinator.election.candidate import Candidate
 from coordinator.election.contract import Election
 from coordinator.election.leadership import Leadership
@@ -15,11 +16,13 @@ from coordinator.explain import Explained, Explainer
 from coordinator.follower import Follower
 from coordinator.internal import MapFeed, start_internal
 from coordinator.knowledge import Knowledge
-from coordinator.leader.term import LeaderTerm, Surroundings
+from coordinator.leader.surroundings import Surroundings
+from coordinator.leader.term import LeaderTerm
 from coordinator.metrics import Metrics
 from coordinator.routes.contract import Routes
 from coordinator.view import NotLeading
 from coordinator.web import start_web
+from coordinator.worker_pods import WorkerPods
 from fleet.clock import Clock
 from fleet.kube.contract import KubeApi
 from fleet.model import LeaderInfo, MemberStatus, PoolRef, ShardMap
@@ -38,7 +41,7 @@ class Parts:
     Attributes:
         elect: this coordinator's side of the election; None = the lease is in the store.
         cluster: the API server that the source reads; None = it reads none, and nobody looks at
-            Services.
+            Services or at the workers' pods.
     """
 
     store: Store
@@ -66,6 +69,8 @@ class Coordinator:
         self._election: Election | None = None
         self._estate: Estate | None = None
         self._explainer: Explainer | None = None
+        self._pods: WorkerPods | None = None
+        self._costs: DeletionCosts | None = None
         self._metrics.show(self, self._epoch)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -115,6 +120,9 @@ class Coordinator:
         self._explainer = Explainer(
             estate, parts.source, parts.routes, vnodes=self._settings.placement.vnodes
         )
+        if parts.cluster is not None:
+            self._pods = WorkerPods(parts.cluster, self._settings, parts.clock, rng=parts.rng)
+            self._costs = DeletionCosts(parts.cluster, self._pods, parts.clock)
         election = self._election = self._elect(me)
         candidate = self._candidate = Candidate(
             election,
@@ -137,6 +145,8 @@ class Coordinator:
         try:
             self._supervisor.run(follower.run(), "follower")
             self._supervisor.run(election.watch(), "lease watch")
+            if self._pods is not None:
+                self._pods.start()
             for loop, name in estate.start():
                 self._supervisor.run(loop, name)
             self._supervisor.run(candidate.run(), "candidate")
@@ -145,6 +155,8 @@ class Coordinator:
         finally:
             await self._supervisor.close()
             await estate.close()
+            if self._pods is not None:
+                await self._pods.close()
 
     def _elect(self, me: LeaderInfo) -> Election:
         parts = self._parts
@@ -179,6 +191,9 @@ class Coordinator:
             self._metrics,
             self._parts.clock,
             self._estate.services,
+            self._pods,
+            self._costs,
+            in_store=self._election is None or self._election.in_store,
         )
         term = LeaderTerm(leadership, surroundings, self._candidate.require_epoch_above)
         self._term = term

@@ -159,6 +159,11 @@ class Membership:
         if member.id not in self._lives and not self.is_dead(member):
             self._lives[member.id] = _Life(member, heard=now)
 
+    def died_before(self, dead: Iterable[DeadMember]) -> None:
+        """These incarnations were declared dead by an earlier leader, which is final."""
+        for each in dead:
+            self._dead.setdefault((each.id, each.incarnation), each)
+
     def store_seen(self, beats: Iterable[tuple[Member, float]], now: float) -> None:
         """One whole read of the store's members, each with the age of its last beat in seconds."""
         if self._store_known_since is None:

@@ -1,7 +1,8 @@
 """One map becomes public: store, then routes, then workers, with nothing waited for in between.
 
-In that order a leader that lost its lease is stopped by the store before it touches anything else,
-and gateways follow a fail-over before the workers' acknowledgements are in. A planned move needs no
+In that order a leader that lost its lease is stopped by the store before it touches anything else
+(where the lease is there; else the store is written behind, see `coordinator.leader.storing`), and
+gateways follow a fail-over before the workers' acknowledgements are in. A planned move needs no
 other order: its gainer opens the pools by an earlier map, which leaves routes as they are.
 """
 
@@ -12,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from coordinator.election.contract import Term
 from coordinator.leader.linkset import Links
 from coordinator.leader.routekeeping import RouteKeeper
+from coordinator.leader.storing import Storing
 from coordinator.planning import Change, shares_of
 from fleet.clock import Clock
 from fleet.model import EpochVersion, Reason, RingSpec, ShardMap, Share
-from fleet.store.contract import Guard, Move, Publication, Store
+from fleet.store.contract import Move, Publication
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ class Publisher:
     def __init__(
         self,
         *,
-        store: Store,
+        store: Storing,
         routes: RouteKeeper,
         links: Links,
         term: Callable[[], Term],
@@ -53,7 +55,7 @@ class Publisher:
             StoreRefused: somebody else leads.
             StoreUnavailable: unknown; nothing was told to anybody but, perhaps, the store.
         """
-        term = self._term()
+        self._term()
         shares = shares_of(shard_map)
         changed = {
             worker
@@ -67,7 +69,7 @@ class Publisher:
             removed_shares=[worker for worker in self._shares if worker not in shares],
             moves=[self._move(change, shard_map.version) for change in changes],
         )
-        await self._store.publish(Guard(term.leader.id, term.epoch), publication)
+        await self._store.write(publication)
         await self._routes.follow(shard_map)
         self._shares = {
             worker: share if worker in changed else self._shares[worker]

@@ -5,6 +5,9 @@ has settled: until every known worker was reached or is dead, or one member TTL 
 act looks at the lease first; whatever the store says but "done" is either "unknown" (nothing else
 happens, the next look tries again) or "refused" (somebody else leads: the term is over).
 
+Where the lease is not in the store, a store that is away stops nothing: it is read and written
+later.
+
 The lease may be in doubt for a moment (the store restarted empty and it is being acquired again,
 with a higher epoch): nothing is done then, and all that is public is published again afterwards.
 """
@@ -13,66 +16,43 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from coordinator.deletion_cost import weights_of
 from coordinator.election.contract import Term
 from coordinator.election.leadership import Leadership
-from coordinator.groups import PoolGroups
-from coordinator.knowledge import Knowledge
 from coordinator.leader import recall
 from coordinator.leader.doubt import LeadershipLost, LeaseInDoubt
+from coordinator.leader.healthchecks import HealthChecks
 from coordinator.leader.linkset import Links
 from coordinator.leader.peers import peers_of
-from coordinator.leader.probe import answers
 from coordinator.leader.publishing import Publisher
 from coordinator.leader.routekeeping import RouteKeeper
+from coordinator.leader.settling import Informed, settled
 from coordinator.leader.signals import Signals
+from coordinator.leader.storewatch import StoreWatch
+from coordinator.leader.storing import StoreBehind, StoreFirst, Storing
+from coordinator.leader.surroundings import Surroundings
 from coordinator.leader.targets import Targets
 from coordinator.membership import Death, Judgement, Membership
-from coordinator.metrics import Metrics
 from coordinator.planning import Next, Pending, Situation, plan
-from coordinator.routes.contract import Route, Routes
-from coordinator.services import ServiceKeeper
+from coordinator.routes.contract import Route
 from coordinator.statuses import Holdings, statuses
 from coordinator.view import DrainConflict, UnknownWorker
-from fleet.clock import Clock
 from fleet.control.messages import LeaderHello
-from fleet.errors import FormatError, StoreRefused, StoreUnavailable
+from fleet.errors import StoreRefused, StoreUnavailable
 from fleet.model import (
     EpochVersion,
     GroupKey,
     Member,
     ShardMap,
 )
-from fleet.model.identity import NONE
-from fleet.settings.model import Settings
-from fleet.store.contract import Guard, Store
 from fleet.telemetry import RateLimited
 
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 2.0
 """How long handing over a drain mark may take."""
-
-FIRST_BEATS = 1.2
-"""A fleet without a past settles for at least this many heartbeats, so that all have beaten."""
-
-CHECKS_IN_FLIGHT = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a term works with; all of it outlives the term."""
-
-    settings: Settings
-    token: str
-    store: Store
-    routes: Routes
-    groups: PoolGroups
-    knowledge: Knowledge
-    metrics: Metrics
-    clock: Clock
-    services: ServiceKeeper | None = None
 
 
 class LeaderTerm:
@@ -87,7 +67,6 @@ class LeaderTerm:
         self._leadership = leadership
         self._around = surroundings
         self._clock = surroundings.clock
-        self._store = surroundings.store
         settings = surroundings.settings
         self._settings = settings
         self._started = self._clock.monotonic()
@@ -108,6 +87,15 @@ class LeaderTerm:
             clock=self._clock,
             loads=lambda: self._signals.loads,
         )
+        self._store_watch = StoreWatch(
+            surroundings.store,
+            signals=self._signals,
+            term=self._term,
+            in_store=surroundings.in_store,
+            recall=self._recalled,
+            tick_seconds=settings.coordinator.tick_seconds,
+            clock=self._clock,
+        )
         self._targets = Targets(settings.placement)
         self._holdings = Holdings()
         self._loud = RateLimited(log, self._clock)
@@ -118,7 +106,6 @@ class LeaderTerm:
         self._pending: dict[GroupKey, Pending] = {}
         self._settled = False
         self._whole = True
-        self._to_forget: list[Member] = []
 
     # -- the term -------------------------------------------------------------------------------
 
@@ -134,8 +121,14 @@ class LeaderTerm:
             raise LeadershipLost(str(lost.exceptions[0])) from None
 
     async def _lead(self) -> None:
-        await self._recall()
-        forget_listener = self._around.groups.on_change(self._signals.wake)
+        remembered = self._around.knowledge.shard_map
+        if remembered is not None:
+            self._recalled(remembered)
+        await self._store_watch.begin()
+        pods = self._around.pods
+        listened = [self._around.groups.on_change(self._signals.wake)]
+        if pods is not None:
+            listened.append(pods.on_change(self._signals.wake))
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._links = Links(
@@ -147,7 +140,7 @@ class LeaderTerm:
                     clock=self._clock,
                 )
                 self._publisher = Publisher(
-                    store=self._store,
+                    store=self._storing(tasks),
                     routes=self._keeper,
                     links=self._links,
                     term=self._term,
@@ -157,12 +150,22 @@ class LeaderTerm:
                 services = self._around.services
                 if services is not None:
                     tasks.create_task(services.run(self._leadership.valid), name="services")
-                tasks.create_task(self._watch_store(), name="store")
-                tasks.create_task(self._check_health(), name="health checks")
+                costs = self._around.costs
+                if costs is not None:
+                    work = costs.run(self._weights, self._leadership.valid)
+                    tasks.create_task(work, name="deletion costs")
+                tasks.create_task(self._store_watch.run(), name="store")
+                checks = HealthChecks(
+                    self._membership,
+                    gap_seconds=self._settings.membership.heartbeat_seconds,
+                    clock=self._clock,
+                )
+                tasks.create_task(checks.run(), name="health checks")
                 tasks.create_task(self._keep_routes(self._previous), name="routes")
                 tasks.create_task(self._decide(), name="decide")
         finally:
-            forget_listener()
+            for forget_listener in listened:
+                forget_listener()
 
     def _term(self) -> Term:
         """The term, if it still is one: looked at before every act."""
@@ -174,59 +177,38 @@ class LeaderTerm:
         term = self._term()
         return LeaderHello(self._settings.fleet, term.epoch, term.leader)
 
-    async def _recall(self) -> None:
-        """Take the newest of our own memory and the store's map, and whom it speaks of."""
-        stored: ShardMap | None = None
-        while True:
-            try:
-                stored = await self._store.shard_map(NONE)
-                break
-            except StoreUnavailable as error:
-                self._loud.warning("map not read, trying again", error=error)
-                await self._clock.sleep(self._settings.coordinator.tick_seconds)
-            except FormatError as error:
-                log.error("stored map is unreadable, ignored", exc_info=error)
-                break
-        previous = recall.newest(self._around.knowledge.shard_map, stored)
-        self._previous = previous
-        if previous is None:
-            return
-        self._version = previous.version.version
-        self._membership = Membership(
-            self._settings.membership,
-            now=self._started,
-            wall=self._clock.wall(),
-            dead=previous.dead,
+    def _storing(self, tasks: asyncio.TaskGroup) -> Storing:
+        if self._around.in_store:
+            return StoreFirst(self._around.store, self._term)
+        behind = StoreBehind(
+            self._around.store,
+            term=self._term,
+            saw=self._signals.saw,
+            again=self.rolled_back,
+            look_seconds=self._settings.coordinator.tick_seconds,
+            clock=self._clock,
         )
-        self._signals.membership = self._membership
+        tasks.create_task(behind.run(), name="map to the store")
+        return behind
+
+    def _recalled(self, shard_map: ShardMap) -> None:
+        """A map of our own memory or of the store: the newest is begun with, and whom it names."""
+        if self._settled:
+            self._signals.saw(shard_map.version)
+            return
+        previous = recall.newest(self._previous, shard_map)
+        if previous is None or previous is self._previous:
+            return
+        self._previous = previous
+        self._version = previous.version.version
+        self._membership.died_before(previous.dead)
         for member in recall.known_members(previous, self._around.knowledge.members):
             self._membership.knew(member, self._started)
 
     # -- watching -------------------------------------------------------------------------------
 
-    async def _watch_store(self) -> None:
-        """Read the workers' beats every tick."""
-        while True:
-            try:
-                beats = await self._store.members()
-                await self._forget_dead()
-            except (StoreUnavailable, FormatError) as error:
-                self._membership.store_unknown()
-                self._loud.warning("store unknown", error=error)
-            except (StoreRefused, LeaseInDoubt):
-                pass  # the next renewal tells
-            else:
-                self._signals.beats(beats)
-            self._signals.wake()
-            await self._clock.sleep(self._settings.coordinator.tick_seconds)
-
-    async def _forget_dead(self) -> None:
-        while self._to_forget:
-            member = self._to_forget[-1]
-            term = self._term()
-            guard = Guard(term.leader.id, term.epoch)
-            await self._store.forget(guard, member.id, member.incarnation)
-            self._to_forget.pop()
+    def _weights(self) -> dict[str, float]:
+        return weights_of(self._previous, self._signals.loads)
 
     def rolled_back(self) -> None:
         """The store has a lower map than ours, or none: publish again."""
@@ -238,35 +220,31 @@ class LeaderTerm:
             await self._keeper.take_over(previous)
         await self._keeper.watch(self._settings.routes.repair_seconds)
 
-    async def _check_health(self) -> None:
-        """Ask the health ports of those about whom the store says nothing."""
-        limit = asyncio.Semaphore(CHECKS_IN_FLIGHT)
-
-        async def check(member: Member) -> None:
-            async with limit:
-                answered = await answers(member.addresses)
-            self._membership.health_checked(member, answered=answered, now=self._clock.monotonic())
-
-        while True:
-            silent = self._membership.to_check(self._clock.monotonic())
-            await asyncio.gather(*(check(member) for member in silent))
-            await self._clock.sleep(self._settings.membership.heartbeat_seconds)
-
     # -- deciding -------------------------------------------------------------------------------
 
     async def _decide(self) -> None:
         while True:
             await self._signals.woken(self._settings.coordinator.tick_seconds)
             now = self._clock.monotonic()
+            pods = self._around.pods
+            if pods is not None:
+                self._membership.pods_seen(gone=pods.gone(), ending=pods.ending())
             judgement = self._membership.judge(now)
             self._bury(judgement.deaths)
-            self._links.keep(self._membership.contacts(now))
+            self._links.keep((*self._membership.contacts(now), *self._unknown_pods(now)))
             try:
                 if self._settle(judgement, now):
                     await self._plan(judgement, now)
             except LeaseInDoubt:
                 self._whole = True
             self._show(judgement, now)
+
+    def _unknown_pods(self, now: float) -> tuple[Member, ...]:
+        """Workers of which nothing but their pod is known."""
+        pods = self._around.pods
+        if pods is None:
+            return ()
+        return pods.contacts({member.id for member in self._membership.contacts(now)})
 
     def _bury(self, deaths: tuple[Death, ...]) -> None:
         for death in deaths:
@@ -282,32 +260,41 @@ class LeaderTerm:
             current = self._membership.current(member.id)
             if current is None:
                 self._signals.forget(member.id)
-            self._to_forget.append(member)
+            self._store_watch.forget([member])
 
     def _settle(self, judgement: Judgement, now: float) -> bool:
         if self._settled:
             return True
-        if not self._around.groups.synced() or not self._signals.store_reads:
+        if not self._around.groups.synced():
             return False
-        membership = self._settings.membership
-        past = self._previous is not None and bool(self._previous.incarnations)
-        least = 0.0 if past else FIRST_BEATS * membership.heartbeat_seconds
+        living = judgement.living
+        known = Informed(
+            store_reads=self._signals.store_reads,
+            past=self._previous is not None and bool(self._previous.incarnations),
+            reached=any(judged.reached for judged in living),
+            all_reached=bool(living) and self._membership.all_reached(),
+            pods_reached=not self._unknown_pods(now),
+        )
         elapsed = now - self._started
-        early = elapsed >= least and self._membership.all_reached() and bool(judgement.living)
-        if not early and elapsed < membership.ttl_seconds:
+        if not settled(
+            known,
+            elapsed=elapsed,
+            in_store=self._around.in_store,
+            settings=self._settings.membership,
+        ):
             return False
         self._settled = True
         self._previous = recall.completed(
             self._previous,
             fleet=self._settings.fleet,
             leader=self._leadership.term.leader,
-            members=[judged.member for judged in judgement.living if judged.reached],
+            members=[judged.member for judged in living if judged.reached],
             groups=self._around.groups.groups(),
             wall=self._clock.wall(),
         )
         if self._previous is not None:
             self._version = max(self._version, self._previous.version.version)
-        log.info("settled", extra={"seconds": f"{elapsed:.2f}", "workers": len(judgement.living)})
+        log.info("settled", extra={"seconds": f"{elapsed:.2f}", "workers": len(living)})
         return True
 
     async def _plan(self, judgement: Judgement, now: float) -> None:

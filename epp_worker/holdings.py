@@ -12,6 +12,7 @@ from random import Random
 from typing import Protocol
 
 from epp_worker.catalogue import Catalogue, Spawn
+from epp_worker.datalayer.counts import ScrapeCounts
 from epp_worker.group import Group
 from epp_worker.holds import (
     SCRAPING,
@@ -55,6 +56,10 @@ class Scrapes(Protocol):
 
     async def run(self) -> None:
         """Scrape until cancelled."""
+        ...
+
+    def counts(self) -> ScrapeCounts:
+        """What was scraped so far, for the metrics."""
         ...
 
 

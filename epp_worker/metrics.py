@@ -5,11 +5,12 @@ the page in a thread, so that thousands of endpoints cost the streams nothing bu
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from epp_worker.datalayer.counts import ScrapeCounts
 from epp_worker.extproc.observer import SilentObserver
 from epp_worker.scheduling.contract import Pick
 from fleet.model import EpochVersion, Hold, PoolRef
@@ -39,10 +40,19 @@ OUTCOMES = ("picked", "400", "413", "429", "503")
 
 
 class PickCounts(SilentObserver):
-    """What became of requests: picked, or refused with an HTTP status."""
+    """What became of requests: picked, or refused with an HTTP status; and of picked ones.
+
+    Attributes:
+        complete: picked requests whose response came to its end.
+        aborted: picked requests whose stream broke before that.
+        usage_unreadable_total: usage values in responses that could not be read.
+    """
 
     def __init__(self) -> None:
         self.by_outcome = dict.fromkeys(OUTCOMES, 0)
+        self.complete = 0
+        self.aborted = 0
+        self.usage_unreadable_total = 0
 
     def picked(self, pick: Pick) -> None:
         """See `SessionObserver.picked`."""
@@ -53,6 +63,17 @@ class PickCounts(SilentObserver):
         outcome = str(status)
         self.by_outcome[outcome] = self.by_outcome.get(outcome, 0) + 1
 
+    def usage_unreadable(self, count: int) -> None:
+        """See `SessionObserver.usage_unreadable`."""
+        self.usage_unreadable_total += count
+
+    def finished(self, complete: bool) -> None:
+        """See `SessionObserver.finished`."""
+        if complete:
+            self.complete += 1
+        else:
+            self.aborted += 1
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -61,6 +82,8 @@ class Figures:
     Attributes:
         streams_total: by gRPC code, 0..16.
         inflight: by pool, then by endpoint address.
+        responses: picked requests that are over, by how they ended.
+        served_elsewhere: by pool: responses of another endpoint than the one picked.
     """
 
     streams_total: Sequence[int]
@@ -75,6 +98,10 @@ class Figures:
     loop_busy_ratio: float
     seen: EpochVersion
     applied: EpochVersion
+    responses: Mapping[str, int] = field(default_factory=dict)
+    usage_unreadable: int = 0
+    served_elsewhere: Mapping[PoolRef, int] = field(default_factory=dict)
+    scrapes: ScrapeCounts = field(default_factory=ScrapeCounts)
 
 
 class _Collector:
@@ -107,12 +134,39 @@ class _Collector:
         yield _gauge(
             "loop_busy_ratio", "Share of a core the serving loop uses.", figures.loop_busy_ratio
         )
+        yield _counter("responses", "Picked requests that are over.", "outcome", figures.responses)
+        yield _total("usage_unreadable", "Usage values not understood.", figures.usage_unreadable)
+        yield _served_elsewhere(figures.served_elsewhere)
+        scrapes = figures.scrapes
+        outcomes = {"good": scrapes.good, "failed": scrapes.failed}
+        yield _counter("scrapes", "Model servers' metrics pages read.", "outcome", outcomes)
+        yield _total("scrape_values_dropped", "Impossible values on pages.", scrapes.dropped_values)
+        yield _gauge(
+            "endpoints_failing",
+            "Ready endpoints whose metrics cannot be read.",
+            scrapes.endpoints_failing,
+        )
         yield _gauge("epoch", "Highest leadership epoch seen.", figures.seen.epoch)
         yield _gauge("map_version", "Version of the last share applied.", figures.applied.version)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"epp_fleet_{name}", text, value=value)
+
+
+def _total(name: str, text: str, value: int) -> Metric:
+    return CounterMetricFamily(f"epp_fleet_{name}", text, value=value)
+
+
+def _served_elsewhere(pools: Mapping[PoolRef, int]) -> Metric:
+    family = CounterMetricFamily(
+        "epp_fleet_served_elsewhere",
+        "Responses of another endpoint than the one picked.",
+        labels=("namespace", "pool"),
+    )
+    for ref, count in pools.items():
+        family.add_metric((ref.namespace, ref.name), count)
+    return family
 
 
 def _counter(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:

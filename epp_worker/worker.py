@@ -262,6 +262,14 @@ class Worker:
             loop_busy_ratio=self.watch.busy_ratio,
             seen=self.holdings.seen,
             applied=self.holdings.applied,
+            responses={"complete": self.picks.complete, "aborted": self.picks.aborted},
+            usage_unreadable=self.picks.usage_unreadable_total,
+            served_elsewhere={
+                ref: state.mismatches
+                for group in self.holdings
+                for ref, state in group.states.items()
+            },
+            scrapes=self._given.scraper.counts(),
         )
 
     def describe(self) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
+from epp_worker.datalayer.counts import ScrapeCounts
 from epp_worker.scheduling.pool import PoolState
 from fleet.model import EpochVersion, GroupKey, Hold, Pod, PoolId, PoolRef, Share, ShareEntry
 from fleet.model.pools import Pool
@@ -156,6 +157,9 @@ class FakeScraper:
 
     async def run(self) -> None:
         await asyncio.Event().wait()
+
+    def counts(self) -> ScrapeCounts:
+        return ScrapeCounts()
 
     async def first(self, pool: PoolState) -> None:
         self.firsts.append(_life(pool))

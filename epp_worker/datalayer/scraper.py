@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from epp_worker.datalayer import pace
+from epp_worker.datalayer.counts import ScrapeCounts
 from epp_worker.datalayer.fetch import MetricsConnection, ScrapeFailed
 from epp_worker.datalayer.metrics_text import EngineMetrics
 from epp_worker.scheduling.pool import EndpointState, PoolState
@@ -159,6 +160,15 @@ class Scraper:
             for followed in self._followed.values()
             for state in followed.targets
             if state.failures
+        )
+
+    def counts(self) -> ScrapeCounts:
+        """For the metrics."""
+        return ScrapeCounts(
+            good=self.scrapes - self.errors,
+            failed=self.errors,
+            dropped_values=self.dropped_values,
+            endpoints_failing=self.endpoints_failing(),
         )
 
     async def run(self) -> None:

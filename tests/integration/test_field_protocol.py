@@ -580,3 +580,38 @@ async def test_client_chosen_names_make_no_series(running: Running, peer: Peer) 
         assert picked(await call.reply()) == A
         call.cancel()
     assert lines() == before
+
+
+def series(running: Running) -> dict[str, float]:
+    """All samples of the worker's page."""
+    text = MetricsPage().render(running.worker.figures()).decode()
+    pairs = (line.rpartition(" ") for line in text.splitlines() if line[:1] != "#")
+    return {name: float(value) for name, _, value in pairs}
+
+
+async def test_what_became_of_picked_requests_is_counted(running: Running, peer: Peer) -> None:
+    """A stream that breaks mid-response is `aborted`, once, and never a success; served elsewhere
+    and unreadable usage have counters of their own (litellm#33404, dynamo#14693, llm-d#1363)."""
+    for served, body, cut in (
+        (None, b'{"usage":{"prompt_tokens":1,"completion_tokens":2}}', False),
+        ("10.0.0.9:8000", b'{"usage":"oops"}', False),
+        (None, b'{"usage":{"prompt_tokens":"1024"}}', True),
+    ):
+        call = peer.call()
+        await call.send(make.request_headers(end_of_stream=True))
+        await call.reply()
+        await call.send(make.response_headers(served=served), make.response_body(body))
+        await call.replies(2)
+        if cut:
+            call.cancel()
+            continue
+        await call.send(make.response_body(b"", end_of_stream=True))
+        await call.reply()
+        assert await call.silent()
+    await until(lambda: inflight(running) == 0, "all are over")
+    found = series(running)
+    assert found['epp_fleet_responses_total{outcome="complete"}'] == 2
+    assert found['epp_fleet_responses_total{outcome="aborted"}'] == 1
+    assert found["epp_fleet_usage_unreadable_total"] == 1
+    assert found['epp_fleet_served_elsewhere_total{namespace="ns1",pool="pool-a"}'] == 1
+    assert found['epp_fleet_picks_total{outcome="picked"}'] == 3

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from epp_worker.datalayer.counts import ScrapeCounts
 from epp_worker.datalayer.fetch import ScrapeFailed
 from epp_worker.datalayer.metrics_text import EngineMetrics
 from epp_worker.datalayer.scraper import Scraper
@@ -350,3 +351,16 @@ async def test_a_burst_on_an_idle_pool_makes_nobody_overdue() -> None:
         chosen = await traffic([pool], 400, 1)
         assert len(chosen) == 8
         assert max(chosen.values()) / 50 <= 1.5
+
+
+async def test_what_scraping_found_is_counted() -> None:
+    """Impossible values and pods that are ready but unreadable show in figures, not only in logs
+    (erpc#696, sglang#37554)."""
+    fetches, pool = Fetches(), pool_of("p", 3)
+    fetches.answer["10.0.0.1:8000"] = lambda: EngineMetrics(None, 1.0, None, 2)
+    fetches.answer["10.0.0.2:8000"] = broken
+    async with scraping(fetches, pool) as scraper:
+        await asyncio.sleep(1)
+        assert scraper.counts() == ScrapeCounts(
+            good=2, failed=1, dropped_values=2, endpoints_failing=1
+        )

@@ -42,6 +42,7 @@ class Connection(asyncio.Protocol):
         open_streams: those whose end we have not written yet.
         round: grows with every liveness check; ages streams that the client leaves half open.
         closing: nothing more is read or answered.
+        again: a frame to be read before anything else, in the next turn.
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class Connection(asyncio.Protocol):
         "_resting",
         "_size_update",
         "_transport",
+        "again",
         "block",
         "closed_ids",
         "closing",
@@ -103,6 +105,7 @@ class Connection(asyncio.Protocol):
         )
         self._size_update = True
         self._preface_seen = False
+        self.again = b""
         self._resting = False
         self._pieces: list[bytes] = []
         self._have = 0
@@ -340,6 +343,10 @@ class Connection(asyncio.Protocol):
             at = stop
             self.table[kind](self, flags, stream_id & frames.MAX_STREAM_ID, data, start, stop)
             walked += 1
+            if self.again:
+                again, self.again = self.again, b""
+                self._rest(again + data[at:])
+                return
             if (size >= _LONG_FRAME or not walked & 15) and at < end and now() >= until:
                 self._rest(data[at:])
                 return

@@ -205,6 +205,10 @@ class ReceiveWindow:
         self._size = size
         self._left = size
 
+    def untake(self, size: int) -> None:
+        """`size` bytes will be taken once more."""
+        self._left += size
+
     def take(self, size: int) -> int:
         """Account for `size` received bytes; the increment to grant now, 0 for none yet."""
         left = self._left - size

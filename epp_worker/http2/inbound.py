@@ -86,7 +86,13 @@ def _on_data(
         return
     if start == end and not flags & frames.FLAG_END_STREAM:
         connection.idle_frames.hit()
-    stream.received(size, data, start, end)
+    rest = stream.received(size, data, start, end)
+    if rest:
+        connection.receive.untake(len(rest))
+        connection.again = frames.frame(
+            frames.DATA, flags & frames.FLAG_END_STREAM, stream_id, rest
+        )
+        return
     if flags & frames.FLAG_END_STREAM:
         stream.half_closed()
 

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 RESOURCE_EXHAUSTED: Final = 8
 UNIMPLEMENTED: Final = 12
@@ -24,26 +24,50 @@ class MessageFault(Exception):
         self.status = status
 
 
-class MessageBudget:
-    """What unfinished messages may hold, one message and a whole server; bytes."""
+class Waiting(Protocol):
+    """Who waits for the rest of a message."""
 
-    __slots__ = ("held", "max_held", "max_message")
+    def starve(self) -> None:
+        """End, and let go of what is held: others need the room."""
+        ...
+
+
+class MessageBudget:
+    """What unfinished messages may hold, one message and a whole server; bytes.
+
+    Attributes:
+        waiting: those who hold a part of one; who has received nothing for longest comes first.
+    """
+
+    __slots__ = ("held", "max_held", "max_message", "waiting")
 
     def __init__(self, max_message: int, max_held: int) -> None:
         self.max_message = max_message
         self.max_held = max_held
         self.held = 0
+        self.waiting: dict[Waiting, None] = {}
+
+    def make_room(self, size: int, asking: Waiting) -> None:
+        """Have those give up who wait longest, until `size` more bytes fit; never `asking`."""
+        self.waiting.pop(asking, None)
+        while self.waiting and self.held + size > self.max_held:
+            idlest = next(iter(self.waiting))
+            del self.waiting[idlest]
+            idlest.starve()
 
 
 class Assembler:
     """One stream's unfinished message. Each byte of it is copied twice, however it arrives."""
 
-    __slots__ = ("_budget", "_buffer", "_need")
+    __slots__ = ("_at", "_budget", "_buffer", "_data", "_direct", "_need")
 
     def __init__(self, budget: MessageBudget) -> None:
         self._budget = budget
         self._buffer: bytearray | None = None
         self._need = 0
+        self._data = b""
+        self._at = 0
+        self._direct = True
 
     @property
     def partial(self) -> bool:
@@ -56,6 +80,7 @@ class Assembler:
         Raises:
             MessageFault: compressed, too large, no budget, or no gRPC framing at all.
         """
+        self._direct = self._buffer is None
         if self._buffer is not None:
             self._hold(data, start, end)
             if len(self._buffer) < self._need:
@@ -70,10 +95,21 @@ class Assembler:
             after = start + _PREFIX_BYTES + size
             if after > end:
                 break
+            self._data, self._at = data, after
             yield data[start + _PREFIX_BYTES : after]
             start = after
+        self._data = b""
         if start < end:
             self._hold(data, start, end)
+
+    def cut_short(self, end: int) -> bytes:
+        """What of a feed that was stopped early has not been looked at.
+
+        Args:
+            end: as it was given to `feed`.
+        """
+        data, self._data = self._data, b""
+        return data[self._at : end if self._direct else len(data)]
 
     def clear(self) -> None:
         """Let go of what is held."""

@@ -16,7 +16,7 @@ from epp_worker.http2.contract import Service, StreamHandler
 from epp_worker.http2.errors import ErrorCode
 from epp_worker.http2.flow import ReceiveWindow
 from epp_worker.http2.headers import RequestHead
-from epp_worker.http2.messages import Assembler, MessageFault
+from epp_worker.http2.messages import RESOURCE_EXHAUSTED, Assembler, MessageFault
 
 if TYPE_CHECKING:
     from epp_worker.http2.connection import Connection
@@ -30,6 +30,9 @@ OK: Final = 0
 CANCELLED: Final = 1
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
+
+_MESSAGES_PER_TURN: Final = 128
+"""Of one DATA frame; it may hold 3,276 empty ones, whose handling takes 20 ms."""
 
 _FITS_SLACK: Final = 1024
 """`fits` is asked about message bytes; this leaves room for some 200 five-byte prefixes."""
@@ -141,7 +144,7 @@ class Stream:
             return
         self.state = ENDING
         self._handler = None
-        self._assembler.clear()
+        self._let_go()
         self.connection.shared.counters.streams_total[status] += 1
         if self._headers_sent:
             self._trailers = replies.trailers(status, message)
@@ -172,29 +175,60 @@ class Stream:
         if self.state == OPEN:
             self._handler = handler
 
-    def received(self, size: int, data: bytes, start: int, end: int) -> None:
-        """DATA: `size` bytes for flow control, of which data[start:end] are content."""
+    def received(self, size: int, data: bytes, start: int, end: int) -> bytes:
+        """DATA: `size` bytes for flow control, of which data[start:end] are content.
+
+        Returns:
+            What is to be received again in the connection's next turn, since these were many
+            messages for one; nearly always nothing.
+        """
         increment = self._receive.take(size)
         if increment:
             if self.state != OPEN:
                 # A client that is still uploading long after our end: tell it to stop.
                 self.connection.reset(self, ErrorCode.NO_ERROR)
-                return
+                return b""
             self._out.put(frames.window_update(self.stream_id, increment))
         if self.state != OPEN:
-            return
+            return b""
+        budget = self.connection.shared.budget
+        if budget.held + end - start > budget.max_held:
+            budget.make_room(end - start, self)
+        left = self._hand_over(data, start, end)
+        if self.state != OPEN:
+            self._let_go()
+        elif not left:
+            rest = self._assembler.cut_short(end)
+            self._receive.untake(len(rest))
+            return rest
+        elif self._assembler.partial:
+            budget.waiting.pop(self, None)
+            budget.waiting[self] = None
+        elif budget.waiting:
+            budget.waiting.pop(self, None)
+        return b""
+
+    def _hand_over(self, data: bytes, start: int, end: int) -> int:
+        """Give the handler the messages that are complete; how many more it would have taken."""
+        left = _MESSAGES_PER_TURN
         try:
             for message in self._assembler.feed(data, start, end):
                 handler = self._handler
                 if handler is None:
-                    return
+                    break
                 handler.received(message)
+                left -= 1
+                if not left:
+                    break
         except MessageFault as fault:
             self._give_up(fault.status, str(fault))
         except Exception as error:  # noqa: BLE001 - a handler's fault must not spread
             self._failed(error)
-        if self.state != OPEN:
-            self._assembler.clear()
+        return left
+
+    def starve(self) -> None:
+        """See `messages.Waiting.starve`."""
+        self._give_up(RESOURCE_EXHAUSTED, "too many unfinished messages in this server")
 
     def half_closed(self) -> None:
         """The client sent END_STREAM."""
@@ -224,7 +258,7 @@ class Stream:
         self._out.hold(-self.queued)
         self.queued = 0
         self._queue.clear()
-        self._assembler.clear()
+        self._let_go()
         if state in (OPEN, ENDING):
             self.connection.settled()
         if state == OPEN:
@@ -276,6 +310,13 @@ class Stream:
             self.ended_round = self.connection.round
 
     # Inside.
+
+    def _let_go(self) -> None:
+        """Of the message that is not complete."""
+        self._assembler.clear()
+        waiting = self.connection.shared.budget.waiting
+        if waiting:
+            waiting.pop(self, None)
 
     def _enqueue(self, messages: tuple[bytes, ...], size: int) -> None:
         for message in messages:

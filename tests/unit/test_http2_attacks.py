@@ -147,6 +147,28 @@ def test_busy_connections_share_a_turn() -> None:
     assert wire.shared.resting == 0
 
 
+def test_a_frame_full_of_messages_is_done_in_turns() -> None:
+    """3,276 messages in a frame: others are served in between; each comes once and in order, and
+    the client's END_STREAM comes last. Each byte is granted once."""
+    wire = Wire(limits=Http2Limits(stream_window=65_535, connection_window=65_535))
+    joined(wire)
+    wire.feed(headers(1))
+    handler = wire.service.last
+    handler.answers = False
+    sent = [b"%04d" % number for number in range(1_500)]
+    content = grpc(*sent)
+    first, second = content[:10_001], content[10_001:]
+    wire.connection.data_received(raw(frames.DATA, 0, 1, first))
+    assert handler.messages == sent[:128]
+    wire.connection.data_received(raw(frames.DATA, frames.FLAG_END_STREAM, 1, second))
+    wire.loop.run()
+    assert handler.messages == sent
+    assert handler.closed == 1
+    left = 65_535 - len(content)
+    assert wire.connection.receive.take(left - 32_768) == 0
+    assert wire.connection.receive.take(1) == 65_535 - 32_767
+
+
 def test_streams_are_bounded_over_all_connections() -> None:
     """Beyond `max_open_streams` a stream is refused, to be tried elsewhere; room comes back."""
     wire = Wire(limits=Http2Limits(max_open_streams=3))

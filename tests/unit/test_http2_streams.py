@@ -329,19 +329,37 @@ def test_bad_messages_end_the_call(body: bytes, status: int) -> None:
 
 
 def test_unfinished_messages_of_all_calls_share_a_budget() -> None:
-    """The call that passes it ends RESOURCE_EXHAUSTED; ended calls give their bytes back."""
-    wire, client = talk(Http2Limits(max_partial_bytes=1000))
-    half = grpc(bytes(600))[:505]
-    first, second = client.open(), client.open()
-    client.h2.send_data(first, half)
-    client.h2.send_data(second, half)
+    """When it is full, the call that has waited longest ends RESOURCE_EXHAUSTED, not the newcomer;
+    ended calls give their bytes back."""
+    wire, client = talk(Http2Limits(max_partial_bytes=1200))
+    half = grpc(bytes(600))[:405]
+    moving, idle, new = client.open(), client.open(), client.open()
+    client.h2.send_data(moving, half)
+    client.h2.send_data(idle, half)
+    client.h2.send_data(moving, grpc(bytes(600))[405:410])
+    client.h2.send_data(new, half)
     exchange(wire, client)
-    assert client.answers[second].status == 8
-    assert wire.shared.budget.held == 505
-    client.h2.send_data(first, grpc(bytes(600))[505:], end_stream=True)
+    assert client.answers[idle].status == 8
+    assert wire.service.handlers[1].aborts == 1
+    assert wire.shared.budget.held == 405 + 5 + 405
+    client.h2.send_data(moving, grpc(bytes(600))[410:], end_stream=True)
+    client.h2.send_data(new, grpc(bytes(600))[405:], end_stream=True)
     exchange(wire, client)
-    assert client.answers[first].messages == [bytes(600)]
+    assert client.answers[moving].messages == client.answers[new].messages == [bytes(600)]
     assert wire.shared.budget.held == 0
+    assert not wire.shared.budget.waiting
+
+
+def test_one_call_alone_may_not_pass_the_budget() -> None:
+    """There is nobody else to give room: it ends itself."""
+    wire, client = talk(Http2Limits(max_partial_bytes=1000))
+    stream_id = client.open()
+    client.h2.send_data(stream_id, grpc(bytes(2000))[:900])
+    client.h2.send_data(stream_id, grpc(bytes(2000))[900:1800])
+    exchange(wire, client)
+    assert client.answers[stream_id].status == 8
+    assert wire.shared.budget.held == 0
+    assert not wire.shared.budget.waiting
 
 
 def test_streams_beyond_the_limit_are_refused() -> None:

@@ -38,16 +38,6 @@ exit codes:
 Command = Callable[[argparse.Namespace], int]
 
 
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is below 1")
-    return value
-
-
 def _seconds(text: str) -> float:
     from fleet.local.demo_events import LEAST_SECONDS, MOST_SECONDS
 
@@ -112,13 +102,20 @@ def _add_local(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     parser.add_argument("--workers", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument("--coordinators", type=int, default=3, metavar="N", help="default: 3")
-    parser.add_argument("--gateway", choices=("envoy", "none"), default="envoy")
+    parser.add_argument(
+        "--gateway", choices=("envoy", "none"), default="envoy", help="default: envoy"
+    )
     parser.add_argument("--gateway-port", type=int, metavar="P", help="default: a free one")
-    parser.add_argument("--redis-url", metavar="URL", help="default: a bundled Valkey")
+    parser.add_argument(
+        "--redis-url",
+        metavar="URL",
+        help="your own Redis or Valkey, waited for if away; default: a bundled Valkey",
+    )
     parser.add_argument(
         "--state-file",
         metavar="F",
-        help="default: $XDG_RUNTIME_DIR/epp-fleet/state.json, else ~/.cache/epp-fleet/state.json",
+        help="where the other commands find this fleet; default: "
+        "$XDG_RUNTIME_DIR/epp-fleet/state.json, else ~/.cache/epp-fleet/state.json",
     )
     parser.add_argument("--config", metavar="F", help="settings file (YAML)")
     parser.set_defaults(run=_local, stoppable=True)
@@ -145,7 +142,9 @@ def _add_fleet_commands(commands: "argparse._SubParsersAction[argparse.ArgumentP
     where.add_argument("--coordinator", metavar="URL", help="address of any coordinator")
     where.add_argument("--state-file", metavar="F", help="state file of a local fleet")
     shape = argparse.ArgumentParser(add_help=False)
-    shape.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    shape.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="default: table"
+    )
     texts = {
         "status": "who leads, who is alive, who serves which pool; 1 if a pool has no owner",
         "pools": "the pools: owner, stand-by, phase, since when and why",
@@ -179,7 +178,7 @@ def make_parser() -> argparse.ArgumentParser:
     config = commands.add_parser("config", help="check a settings file")
     actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = actions.add_parser("check", help="say what is wrong with a settings file, by field")
-    check.add_argument("file", metavar="F")
+    check.add_argument("file", metavar="F", help="settings file (YAML)")
     check.set_defaults(run=_config_check)
     return parser
 

@@ -47,7 +47,7 @@ def _status(shard_map: Mapping[str, Any], workers: Mapping[str, Any]) -> None:
     room = len(pools)
     if console.is_terminal:
         room = max(LEAST_ROWS, console.height - len(workers["workers"]) - 7)
-    console.print(tables.pools_table(pools[:room], datetime.now(UTC)))
+    console.print(tables.pools_table(pools[:room], datetime.now(UTC), console.width))
     if len(pools) > room:
         console.print(f"... and {len(pools) - room} more: epp-fleet pools", style="dim")
 
@@ -76,7 +76,8 @@ def show(name: str, arguments: argparse.Namespace) -> int:
             _status(shard_map, workers)
         elif name == "pools":
             pools = sorted(shard_map["pools"], key=lambda p: (p["namespace"], p["name"]))
-            _console().print(tables.pools_table(pools, datetime.now(UTC)))
+            console = _console()
+            console.print(tables.pools_table(pools, datetime.now(UTC), console.width))
         else:
             _console().print(tables.workers_table(workers))
         missing = tables.unowned(shard_map)

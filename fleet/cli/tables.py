@@ -18,8 +18,12 @@ PHASES = {
 }
 
 
+GAP = 2
+EXPENDABLE = ("REASON", "SINCE", "STAND-BY")
+
+
 def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
     numbers = {"OWNED", "STANDBY", "LOAD", "LAG"}
     for column in columns:
         table.add_column(column, justify="right" if column in numbers else "left", no_wrap=True)
@@ -79,19 +83,32 @@ def order(pools: Sequence[Json]) -> list[Json]:
     return sorted(pools, key=key)
 
 
-def pools_table(pools: Sequence[Json], now: datetime) -> Table:
-    """One row a pool."""
-    table = _table("POOL", "OWNER", "STAND-BY", "PHASE", "SINCE", "REASON")
-    for pool in pools:
-        table.add_row(
-            f"{pool['namespace']}/{pool['name']}",
-            ", ".join(pool["owners"]) or "-",
-            pool["standby"] or "-",
-            _coloured(str(pool["phase"]), PHASES),
-            ago(str(pool["since"]), now),
-            str(pool["reason"]),
-        )
+def pools_table(pools: Sequence[Json], now: datetime, width: int | None = None) -> Table:
+    """One row a pool; what `width` has no room for is left out, the least telling column first."""
+    columns: dict[str, list[Text]] = {
+        "POOL": [Text(f"{pool['namespace']}/{pool['name']}") for pool in pools],
+        "OWNER": [Text(", ".join(pool["owners"]) or "-") for pool in pools],
+        "STAND-BY": [Text(pool["standby"] or "-") for pool in pools],
+        "PHASE": [_coloured(str(pool["phase"]), PHASES) for pool in pools],
+        "SINCE": [Text(ago(str(pool["since"]), now)) for pool in pools],
+        "REASON": [Text(str(pool["reason"])) for pool in pools],
+    }
+    for name in EXPENDABLE:
+        if width is None or _width(columns) <= width:
+            break
+        del columns[name]
+    table = _table(*columns)
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
     return table
+
+
+def _width(columns: Mapping[str, Sequence[Text]]) -> int:
+    widest = (
+        max(len(name), *(each.cell_len for each in cells)) if cells else len(name)
+        for name, cells in columns.items()
+    )
+    return sum(each + GAP for each in widest) - GAP
 
 
 def unowned(shard_map: Json) -> list[str]:

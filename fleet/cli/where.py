@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.errors import SettingsError
+from fleet.errors import FormatError, SettingsError
 from fleet.local.api import origin
 from fleet.local.faults import Unreachable
 from fleet.local.state import FleetState, default_path, read_state
@@ -34,8 +34,7 @@ def find_fleet(
     The state file's token goes to the state file's coordinators only.
 
     Raises:
-        SettingsError: an address that is none.
-        FormatError: a state file that cannot be read.
+        SettingsError: an address that is none, or a state file that cannot be read.
         Unreachable: nothing says where a coordinator is.
     """
     token = environ.get("EPP_FLEET_TOKEN_FILE")
@@ -47,8 +46,8 @@ def find_fleet(
     ):
         if address:
             base = _checked(address, named)
-            return Fleet((base,), token_file or _token_of(read_state(path), base))
-    state = read_state(path)
+            return Fleet((base,), token_file or _token_of(_state(path), base))
+    state = _state(path)
     if state is None:
         raise Unreachable(
             f"no fleet is known: there is no {path}; start one with `epp-fleet local`, or give "
@@ -56,6 +55,13 @@ def find_fleet(
         )
     known = tuple(_checked(each.http, str(path)) for each in state.coordinators)
     return Fleet(known, token_file or Path(state.token_file))
+
+
+def _state(path: Path) -> FleetState | None:
+    try:
+        return read_state(path)
+    except FormatError as error:
+        raise SettingsError([str(error)]) from error
 
 
 def _token_of(state: FleetState | None, base: str) -> Path | None:

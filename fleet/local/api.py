@@ -5,6 +5,7 @@ follower's 307 is followed, but the token goes only to addresses that were known
 """
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,8 +32,22 @@ def origin(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__
+def _words(base: str, error: Exception) -> str:
+    """Who did not answer and why, in the system's own words if there are any."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        known = number is not None and number > 0
+        why = os.strerror(number).lower() if known and number else str(error.os_error.strerror)
+        return f"{error.host}:{error.port}: {why}"  # a redirect's target, perhaps
+    if isinstance(error, TimeoutError):
+        return f"{base}: no answer in time"
+    return f"{base}: {str(error) or type(error).__name__}"
+
+
+def _nobody(said: Sequence[str]) -> Unreachable:
+    return Unreachable(
+        "no coordinator answers: " + ("; ".join(dict.fromkeys(said)) or "none known")
+    )
 
 
 def _error_of(body: Any, status: int) -> tuple[str, str]:
@@ -80,7 +95,7 @@ class CoordinatorApi:
             try:
                 status, _, body = await self._call("GET", base + path, {})
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                said.append(f"{base}: {_words(error)}")
+                said.append(_words(base, error))
                 continue
             if status == 200 and isinstance(body, dict):
                 return body
@@ -119,8 +134,8 @@ class CoordinatorApi:
             try:
                 return await self._follow(base, path, headers, known)
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                said.append(f"{base}: {_words(error)}")
-        raise Unreachable("no coordinator answers: " + ("; ".join(said) or "none is known"))
+                said.append(_words(base, error))
+        raise _nobody(said)
 
     async def _follow(
         self, base: str, path: str, headers: Mapping[str, str], known: Iterable[str]

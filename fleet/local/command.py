@@ -50,7 +50,8 @@ def _introduce(fleet: LocalFleet, say: Say) -> None:
         say(f"{name:<{width}}  {text}")
 
 
-def _what_starts(plan: Plan) -> str:
+def what_starts(plan: Plan) -> str:
+    """The first line of output."""
     options = plan.options
     parts = [_count(options.coordinators, "coordinator"), _count(options.workers, "worker")]
     parts += ["Envoy"] if options.gateway else []
@@ -64,7 +65,7 @@ def _count(number: int, noun: str) -> str:
 
 async def _run(plan: Plan, state_file: Path | None, environ: Mapping[str, str], say: Say) -> int:
     """Run it all; `state_file`: None = in the run folder."""
-    say(_what_starts(plan))
+    say(what_starts(plan))
     async with running_fleet(plan, environ, say) as fleet:
         path = state_file or fleet.folder.root / "state.json"
         try:

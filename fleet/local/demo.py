@@ -14,7 +14,7 @@ import aiohttp
 from fleet.clock import SystemClock
 from fleet.errors import FleetError
 from fleet.local.atomic import write_atomic
-from fleet.local.command import until_ready_or_lost
+from fleet.local.command import until_ready_or_lost, what_starts
 from fleet.local.demo_events import PROMISES, SLACK, Done, Event, Result, conclude
 from fleet.local.demo_report import Screen
 from fleet.local.faults import Refused, Unreachable
@@ -205,8 +205,8 @@ async def _under_traffic(fleet: LocalFleet, screen: Screen, seconds: float) -> R
 
 
 async def _run(plan: Plan, seconds: float, environ: Mapping[str, str], screen: Screen) -> Result:
+    screen.say(what_starts(plan))
     async with running_fleet(plan, environ, screen.say) as fleet:
-        screen.say("starting a local fleet: 3 coordinators, 3 workers, Envoy, 6 pools")
         reason = await until_ready_or_lost(fleet)
         if reason is not None:
             raise FleetError(reason)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from fleet.cli import draining
 from fleet.cli.main import main
 from fleet.local.state import CoordinatorState, FleetState, write_state
 
@@ -57,6 +58,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         told = cast("_Server", self.server).told
         told.posts.append((self.path, self.headers.get("authorization", "")))
+        if told.elected_after and len(told.posts) > told.elected_after:
+            told.location = ""
         headers = {"Location": told.location + self.path} if told.location else {}
         error = {"error": {"code": "no", "message": "already draining"}}
         self._answer(307 if headers else told.status, error, headers)
@@ -83,6 +86,7 @@ class _Coordinator:
     pools: list[dict[str, Any]] = field(default_factory=lambda: [POOL])
     leader: str = ""
     location: str = ""
+    elected_after: int = 0
     status: int = 202
     posts: list[tuple[str, str]] = field(default_factory=list)
 
@@ -201,6 +205,47 @@ def test_drain_goes_to_the_leader_with_the_token(coordinators: Pair, tmp_path: P
     ]
 
 
+def test_between_two_leaders_drain_waits(
+    coordinators: Pair,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A dead leader that a follower still names, or none at all: told, then tried again."""
+    follower = coordinators[0]
+    follower.leader, follower.location = DEAD, f"http://{DEAD}"
+    _state(tmp_path, follower.address)
+    monkeypatch.setattr(draining, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(draining, "PATIENCE_SECONDS", 0.0)
+    assert main(["drain", "worker-0"]) == 3
+    assert f"{DEAD}: connection refused" in capsys.readouterr().err
+    monkeypatch.setattr(draining, "PATIENCE_SECONDS", 8.0)
+    follower.elected_after = 3
+    assert main(["drain", "worker-0"]) == 0
+    assert (
+        capsys.readouterr().err == "epp-fleet: no leader at the moment; waiting for the next one\n"
+    )
+    assert len(follower.posts) == 4
+
+
+def test_drain_of_the_last_worker_is_told(
+    coordinators: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is nobody to take its pools, so it must not sound as if there were."""
+    _state(tmp_path, coordinators[0].address)
+    assert main(["drain", "worker-0"]) == 0
+    assert "no other worker can take its pools" in capsys.readouterr().out
+    assert main(["drain", "worker-7"]) == 0
+    assert "hands its pools to the others" in capsys.readouterr().out
+
+
+def test_a_broken_state_file_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is named, with what is wrong."""
+    (tmp_path / "s").write_text("{")
+    assert main(["status", "--state-file", str(tmp_path / "s")]) == 2
+    assert f"{tmp_path / 's'} is no state file" in capsys.readouterr().err
+
+
 def test_the_token_does_not_go_to_strangers(
     coordinators: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,11 +267,13 @@ def test_the_token_does_not_go_to_strangers(
 def test_refusals_are_told(
     coordinators: Pair,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     status: int,
     says: str,
 ) -> None:
     """Exit 1 with the leader's reason, or what to do about it."""
+    monkeypatch.setattr(draining, "PATIENCE_SECONDS", 0.0)
     coordinators[0].status = status
     _state(tmp_path, coordinators[0].address)
     assert main(["drain", "worker-0"]) == 1

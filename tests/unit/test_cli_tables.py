@@ -24,8 +24,8 @@ def _pool(name: str, phase: str = "owned", owner: str | None = "worker-0") -> di
     }
 
 
-def _text(renderable: Any) -> str:
-    console = Console(width=160, color_system=None)
+def _text(renderable: Any, width: int = 160) -> str:
+    console = Console(width=width, color_system=None)
     with console.capture() as capture:
         console.print(renderable)
     return capture.get()
@@ -59,6 +59,25 @@ def test_pools_table_names_everything() -> None:
     assert lines[0].split() == ["POOL", "OWNER", "STAND-BY", "PHASE", "SINCE", "REASON"]
     assert lines[1].split() == ["acme/a", "worker-0", "worker-1", "owned", "2m", "initial"]
     assert lines[2].split() == ["acme/b", "-", "worker-1", "unowned", "2m", "initial"]
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (49, ["POOL", "OWNER", "STAND-BY", "PHASE", "SINCE", "REASON"]),
+        (48, ["POOL", "OWNER", "STAND-BY", "PHASE", "SINCE"]),
+        (39, ["POOL", "OWNER", "STAND-BY", "PHASE"]),
+        (33, ["POOL", "OWNER", "STAND-BY", "PHASE"]),
+        (32, ["POOL", "OWNER", "PHASE"]),
+        (5, ["POOL", "OWNER", "PHASE"]),
+    ],
+)
+def test_a_narrow_terminal_gets_fewer_columns(width: int, columns: list[str]) -> None:
+    """6 + 8 + 8 + 5 + 5 + 7 and gaps of 2 are 49; nothing that matters is cut for the rest."""
+    lines = _text(tables.pools_table([_pool("a")], NOW, width), max(width, 23)).splitlines()
+    assert lines[0].split() == columns
+    assert lines[1].startswith("acme/a  worker-0  ")
+    assert "…" not in lines[1]
 
 
 @pytest.mark.parametrize(

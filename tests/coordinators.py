@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from coordinator.app import Coordinator, Parts
+from coordinator.election.contract import Election
+from coordinator.election.kube_lease import KubeLeaseElection
 from coordinator.routes.contract import Route
 from coordinator.routes.eds import EdsRoutes
 from fleet.clock import SystemClock
-from fleet.model import GroupKey, Phase, ShardMap
-from fleet.settings.model import CoordinatorSettings, RedisSettings, Settings
+from fleet.kube.client import KubeClient, open_client
+from fleet.model import GroupKey, LeaderInfo, Phase, ShardMap
+from fleet.settings.model import CoordinatorSettings, KubernetesSettings, RedisSettings, Settings
 from fleet.sources.folder import FolderSource
 from fleet.store.redis import RedisStore
 from tests.fake_worker import FakeWorker
@@ -68,13 +71,32 @@ async def until(condition: Callable[[], T], *, seconds: float = 10.0, what: str 
 
 
 class Running:
-    """One coordinator that runs until it is stopped."""
+    """One coordinator that runs until it is stopped.
 
-    def __init__(self, name: str, settings: Settings, eds: Path) -> None:
+    Args:
+        kube: elects by a Lease of this API server; None = in the store. Closed with the rest.
+    """
+
+    def __init__(
+        self, name: str, settings: Settings, eds: Path, kube: KubeClient | None = None
+    ) -> None:
         self.store = RedisStore(settings.redis, settings.fleet)
         self.source = FolderSource(Path(settings.source.manifests), poll_seconds=0.05, clock=CLOCK)
         self.routes = EdsRoutes(eds, settings=settings.routes, clock=CLOCK)
-        parts = Parts(self.store, self.routes, self.source, CLOCK, random.Random(name))
+        self._kube = kube
+
+        def elect(me: LeaderInfo) -> Election:
+            assert kube is not None
+            return KubeLeaseElection(kube, me, settings.election, settings.fleet, CLOCK)
+
+        parts = Parts(
+            self.store,
+            self.routes,
+            self.source,
+            CLOCK,
+            random.Random(name),
+            None if kube is None else elect,
+        )
         self.app = Coordinator(name, settings, TOKEN, parts)
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -92,6 +114,14 @@ class Running:
             self._task = None
         await self.source.close()
         await self.store.close()
+        if self._kube is not None:
+            await self._kube.close()
+
+    async def kill(self) -> None:
+        """As kill -9, where the lease is a Kubernetes Lease: it is not given up."""
+        assert self._kube is not None
+        await self._kube.close()
+        await self.stop()
 
     @property
     def map(self) -> ShardMap | None:
@@ -102,7 +132,8 @@ class Running:
 class Fleet:
     """Coordinators, workers and folders of one test."""
 
-    def __init__(self, folder: Path, redis_url: str) -> None:
+    def __init__(self, folder: Path, redis_url: str, kubeconfig: Path | None = None) -> None:
+        self._kubeconfig = kubeconfig
         self.manifests = folder / "manifests"
         self.eds = folder / "eds"
         self.manifests.mkdir()
@@ -134,7 +165,10 @@ class Fleet:
 
     async def coordinator(self, name: str) -> Running:
         """Start one more coordinator."""
-        running = Running(name, self.settings, self.eds)
+        kube = None
+        if self._kubeconfig is not None:
+            kube = await open_client(KubernetesSettings(kubeconfig=str(self._kubeconfig)))
+        running = Running(name, self.settings, self.eds, kube)
         self.coordinators.append(running)
         await running.start()
         return running
@@ -191,10 +225,20 @@ class Fleet:
 
 @contextlib.asynccontextmanager
 async def running_fleet(
-    folder: Path, redis_url: str, *, coordinators: int = 1, workers: int = 2, pools: int = 6
+    folder: Path,
+    redis_url: str,
+    *,
+    coordinators: int = 1,
+    workers: int = 2,
+    pools: int = 6,
+    kubeconfig: Path | None = None,
 ) -> AsyncIterator[Fleet]:
-    """A fleet for the length of an `async with` block, placed and acknowledged."""
-    fleet = Fleet(folder, redis_url)
+    """A fleet for the length of an `async with` block, placed and acknowledged.
+
+    Args:
+        kubeconfig: of the API server that has the Lease; None = the lease is in the store.
+    """
+    fleet = Fleet(folder, redis_url, kubeconfig)
     try:
         fleet.pools(*[f"pool-{n}" for n in range(pools)])
         for n in range(workers):

@@ -8,10 +8,12 @@ import asyncio
 import hashlib
 import importlib
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -21,6 +23,13 @@ from fleet.settings.model import KubernetesSettings
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_NAMESPACE: Final = "default"
 """What kubectl takes for a context that names none."""
+
+
+_NO_WAY: Final = (
+    "kubernetes.kubeconfig: there is no way to an API server: the setting is empty, this is no pod "
+    "with a service account (KUBERNETES_SERVICE_HOST and its token file), and the variable "
+    "KUBECONFIG is not set"
+)
 
 
 class Unreadable(Exception):
@@ -76,18 +85,12 @@ async def find_access(
     environ = os.environ if environ is None else environ
     if settings.kubeconfig:
         access = _kubeconfig(settings.kubeconfig)
-    elif environ.get("KUBERNETES_SERVICE_HOST"):
+    elif environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists():
         access = _in_cluster(environ, service_account)
     elif environ.get("KUBECONFIG"):
         access = _kubeconfig(environ["KUBECONFIG"])
     else:
-        raise SettingsError(
-            [
-                "kubernetes.kubeconfig: there is no way to an API server: the setting is empty, "
-                "this is no pod (KUBERNETES_SERVICE_HOST is not set) and the variable KUBECONFIG "
-                "is not set; set one of them"
-            ]
-        )
+        raise SettingsError([_NO_WAY])
     try:
         return access, await access.read()
     except Unreadable as error:
@@ -138,7 +141,8 @@ def _kubeconfig(paths: str) -> Access:
         except (TypeError, AttributeError, KeyError):
             raise Unreadable("is not of the form of a kubeconfig") from None
         except (config.ConfigException, OSError, ValueError) as error:
-            raise Unreadable(str(error)) from None
+            # It may quote a whole user section, in Python's form of a dict.
+            raise Unreadable(re.sub(r"\{.*\}", "{...}", str(error), flags=re.DOTALL)) from None
 
     return Access(f"kubeconfig {paths}", _context_namespace(paths), read, rotates=False)
 
@@ -164,10 +168,11 @@ def _identity(configuration: Any) -> Identity:
 
     Raises:
         OSError: a certificate cannot be read.
-        ValueError: no server is named.
+        ValueError: the server's address is none.
     """
-    if not configuration.host:
-        raise ValueError("no server is named")
+    server = urlsplit(str(configuration.host))
+    if server.scheme not in ("http", "https") or not server.hostname:
+        raise ValueError("the cluster's server must be http://HOST:PORT or https://HOST:PORT")
     scheme, _, secret = str(configuration.api_key.get("BearerToken", "")).partition(" ")
     secret = "".join(secret.split())
     digest = hashlib.sha256(str(configuration.host).encode())

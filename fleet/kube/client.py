@@ -121,6 +121,7 @@ class KubeClient:
         self._clock = clock
         self._read_at = clock.monotonic()
         self._generation = 0
+        self._read_well = True
         self._reading = asyncio.Lock()
         self._closed = False
 
@@ -224,13 +225,10 @@ class KubeClient:
         try:
             async with asyncio.timeout(seconds):
                 return await work
-        except KubeError:
-            raise
-        except TimeoutError:
-            raise KubeUnavailable(f"{what}: no answer within {seconds:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            # Without the cause: its traceback shows the request's headers.
             words = str(error) or type(error).__name__
+            if type(error) is TimeoutError:  # ours; aiohttp's say what they waited for
+                words = f"no answer within {seconds:g} s"
             raise KubeUnavailable(f"{what}: {self._without_secret(words)}") from None
 
     async def _send(
@@ -308,7 +306,9 @@ class KubeClient:
             raise KubeUnavailable(f"{what}: a line of the watch is over {limit} MiB") from None
 
     async def _reread_when_due(self) -> None:
-        if self._access.rotates and self._clock.monotonic() - self._read_at >= REREAD_SECONDS:
+        now = self._clock.monotonic()
+        if self._access.rotates and now - self._read_at >= REREAD_SECONDS:
+            self._read_at = now  # others go on with what we have
             await self._read_anew(self._generation)
 
     async def _read_anew(self, generation: int) -> bool:
@@ -318,20 +318,23 @@ class KubeClient:
         """
         async with self._reading:
             if self._generation != generation:
-                return True
-            self._read_at = self._clock.monotonic()
-            try:
-                identity = await self._access.read()
-                if identity.fingerprint != self._identity.fingerprint:
-                    await self._renew_session(identity)
-            except (Unreadable, OSError, ValueError) as error:
-                log.warning(
-                    "credentials not read", extra={"by": self._access.origin, "error": str(error)}
-                )
-                return False
-            self._identity = identity
+                return self._read_well
             self._generation += 1
-            return True
+            self._read_at = self._clock.monotonic()
+            self._read_well = await self._read()
+            return self._read_well
+
+    async def _read(self) -> bool:
+        try:
+            identity = await self._access.read()
+            if identity.fingerprint != self._identity.fingerprint:
+                await self._renew_session(identity)
+        except (Unreadable, OSError, ValueError) as error:
+            facts = {"by": self._access.origin, "error": str(error)}
+            log.warning("credentials not read", extra=facts)
+            return False
+        self._identity = identity
+        return True
 
     async def _renew_session(self, identity: Identity) -> None:
         """New certificates need new connections. Running watches keep the old ones, but only until

@@ -5,6 +5,7 @@ caller hears nothing of it.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
@@ -126,6 +127,15 @@ class MemoryKube:
         timeout_seconds: float | None = None,
     ) -> Raw:
         return self._answer("GET", path, self.server.store.find)
+
+    async def read(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> bytes:
+        return json.dumps(await self.get(path)).encode()
 
     async def create(self, path: str, body: Raw, *, timeout_seconds: float | None = None) -> Raw:
         store = self.server.store

@@ -140,6 +140,20 @@ class KubeClient:
         """See `KubeApi.get`."""
         return await self._call("GET", path, params, None, "", timeout_seconds)
 
+    async def read(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> bytearray:
+        """See `KubeApi.read`."""
+        what = target("GET", path)
+        seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        asked = self._send(what, "GET", path, params, None, "")
+        body: bytearray = await self._bounded(what, self._whole(what, asked), seconds)
+        return body
+
     async def create(self, path: str, body: Raw, *, timeout_seconds: float | None = None) -> Raw:
         """See `KubeApi.create`."""
         return await self._call("POST", path, None, body, "application/json", timeout_seconds)

@@ -37,6 +37,16 @@ class KubeApi(Protocol):
         """GET one object or one page of a list."""
         ...
 
+    async def read(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        timeout_seconds: float | None = None,
+    ) -> bytes | bytearray:
+        """GET, the body as it came: for lists, so large that they are best decoded in slices."""
+        ...
+
     async def create(self, path: str, body: Raw, *, timeout_seconds: float | None = None) -> Raw:
         """POST to a collection; KubeConflict if it exists."""
         ...

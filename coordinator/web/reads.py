@@ -12,8 +12,9 @@ from prometheus_client.exposition import choose_encoder
 from coordinator.view import View
 from coordinator.web.documents import FORMAT, MapDocument, map_document, workers_document
 from coordinator.web.errors import error_response, not_now
+from coordinator.web.explaining import explain_document
 from coordinator.web.page import SECURITY_POLICY, render
-from fleet.model import LeaderInfo, ShardMap
+from fleet.model import LeaderInfo, PoolRef, ShardMap
 
 _JSON = "application/json"
 
@@ -55,6 +56,7 @@ class Reads:
             web.get("/", self.page),
             web.get("/api/v1/map", self.map),
             web.get("/api/v1/workers", self.workers),
+            web.get("/api/v1/pools/{namespace}/{name}", self.explain),
             web.get("/metrics", self.metrics),
             web.get("/healthz", self.healthz),
             web.get("/readyz", self.readyz),
@@ -87,6 +89,29 @@ class Reads:
         """The workers."""
         body = msgspec.json.encode(workers_document(self._view.members()))
         return web.Response(body=body, content_type=_JSON)
+
+    async def explain(self, request: web.Request) -> web.Response:
+        """All about one pool."""
+        ref = PoolRef(request.match_info["namespace"], request.match_info["name"])
+        explained = self._view.explain(ref)
+        if explained is None:
+            return self._unknown(ref)
+        document = explain_document(
+            explained, leader=self._view.leader(), answered_by=self._view.id
+        )
+        return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
+
+    def _unknown(self, ref: PoolRef) -> web.Response:
+        shown = f"{ref.namespace[:63]}/{ref.name[:253]}"
+        skipped = self._view.skipped(ref)
+        if skipped:
+            message = f"InferencePool {shown} is skipped: {'; '.join(skipped)}"
+            return error_response(404, "skipped_pool", message)
+        not_ready = self._view.ready()
+        if not_ready is not None:
+            return not_now("not_ready", f"this coordinator cannot tell yet: {not_ready}")
+        message = f"there is no InferencePool {shown} among those that this fleet watches"
+        return error_response(404, "unknown_pool", message)
 
     async def page(self, request: web.Request) -> web.Response:
         """The shard map for people."""

@@ -21,6 +21,7 @@ examples:
   epp-fleet local                         a fleet with 6 sample pools, until Ctrl-C
   epp-fleet local --manifests ./my-pools  the same with your own InferencePools and Pods
   epp-fleet status                        who serves which pool, and why
+  epp-fleet explain acme/llama-8b         why one pool is served, or is not
   epp-fleet drain worker-1                hand all its pools to the others
   epp-fleet config check settings.yaml    what is wrong with a settings file
 
@@ -30,7 +31,8 @@ which fleet:
 
 exit codes:
   0  good
-  1  a promise was broken, a pool has no owner (status), or all workers or coordinators are lost
+  1  a promise was broken, a pool has no owner (status, explain), or all workers or
+     coordinators are lost
   2  settings or usage
   3  no coordinator reachable
 """
@@ -71,6 +73,12 @@ def _read(name: str) -> Command:
         return show(name, arguments)
 
     return run
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from fleet.cli.explaining import explain
+
+    return explain(arguments)
 
 
 def _drain(on: bool) -> Command:
@@ -153,6 +161,10 @@ def _add_fleet_commands(commands: "argparse._SubParsersAction[argparse.ArgumentP
     for name, text in texts.items():
         parser = commands.add_parser(name, help=text, description=text, parents=[where, shape])
         parser.set_defaults(run=_read(name))
+    text = "one pool: why it is ours or not, its Service, route and owner; 1 if it has none"
+    parser = commands.add_parser("explain", help=text, description=text, parents=[where, shape])
+    parser.add_argument("pool", metavar="POOL", help="NAMESPACE/NAME, or NAME if it is unique")
+    parser.set_defaults(run=_explain)
     for name, text, on in (
         ("drain", "hand all pools of a worker to the others; it keeps running", True),
         ("undrain", "let a drained worker take pools again", False),

@@ -84,10 +84,15 @@ class CoordinatorApi:
                 body = None
             return answer.status, answer.headers, body
 
-    async def get(self, path: str) -> Json:
+    async def get(self, path: str, *, wanted: str = "") -> Json:
         """Read from the first replica that answers.
 
+        Args:
+            wanted: what is asked for; a replica that says it does not exist has answered, if it
+                says so with this error code or one that ends in it.
+
         Raises:
+            Refused: what is `wanted` does not exist.
             Unreachable: none did.
         """
         said = []
@@ -99,8 +104,11 @@ class CoordinatorApi:
                 continue
             if status == 200 and isinstance(body, dict):
                 return body
-            said.append(f"{base}: {_error_of(body, status)[0]}")
-        raise Unreachable("no coordinator answers: " + ("; ".join(said) or "none is known"))
+            message, code = _error_of(body, status)
+            if wanted and status == 404 and code.endswith(wanted):
+                raise Refused(message, status=status, code=code)
+            said.append(f"{base}: {message}")
+        raise _nobody(said)
 
     async def shard_map(self) -> Json:
         """`GET /api/v1/map`; raises as `get`."""

@@ -1,0 +1,157 @@
+"""One pool explained, as the API shows it: facts to a JSON document. Pure.
+
+Fields that only the leader knows are null when a follower answers, and named in `unknown_here`.
+"""
+
+import msgspec
+
+from coordinator.explain import Explained, ExplainedGroup
+from coordinator.ownership import Claimed, Decision, NotOurs, Refusal
+from coordinator.web.documents import FORMAT, LeaderDocument, timestamp
+from fleet.model import LeaderInfo
+
+LEADER_KNOWS = ("groups.route.version", "groups.service.error")
+
+
+class RefusalDocument(msgspec.Struct, frozen=True):
+    """`group` is null for what is about the pool itself."""
+
+    reason: str
+    message: str
+    group: str | None
+
+
+class ServiceDocument(msgspec.Struct, frozen=True):
+    """`state`: ours | labelled | missing | handed_over | unchecked; `error` is why it could not be
+    written."""
+
+    name: str
+    port: int
+    state: str
+    note: str | None
+    error: str | None
+
+
+class RouteDocument(msgspec.Struct, frozen=True):
+    """`version` is the epoch.version of what was written last."""
+
+    where: str | None
+    addresses: tuple[str, ...]
+    version: str | None
+
+
+class GroupDocument(msgspec.Struct, frozen=True):
+    """`role`: picker | also-serve | former. The placement's fields are as in the map's pools."""
+
+    group: str
+    role: str
+    service: ServiceDocument | None
+    route: RouteDocument | None
+    owners: tuple[str, ...]
+    standby: str | None
+    phase: str
+    since: str | None
+    reason: str | None
+    moving_to: str | None
+    draining: tuple[str, ...]
+    candidates: tuple[str, ...]
+
+
+class ClaimDocument(msgspec.Struct, frozen=True):
+    """`state`: claimed | refused | not_ours | gone (only the map still has the pool)."""
+
+    state: str
+    why: str
+
+
+class ExplainDocument(msgspec.Struct, frozen=True):
+    """`GET /api/v1/pools/{ns}/{name}`."""
+
+    format: int
+    namespace: str
+    name: str
+    uid: str | None
+    claim: ClaimDocument
+    refusals: list[RefusalDocument]
+    groups: list[GroupDocument]
+    problems: tuple[str, ...]
+    epoch: int | None
+    version: int | None
+    leader: LeaderDocument | None
+    answered_by: str
+    unknown_here: tuple[str, ...]
+
+
+def explain_document(
+    explained: Explained, *, leader: LeaderInfo | None, answered_by: str
+) -> ExplainDocument:
+    """The whole document."""
+    decision = explained.decision
+    version = explained.version
+    return ExplainDocument(
+        format=FORMAT,
+        namespace=explained.ref.namespace,
+        name=explained.ref.name,
+        uid=explained.uid or None,
+        claim=_claim(decision),
+        refusals=[] if decision is None else [_refusal(each) for each in decision.refusals],
+        groups=[_group(each) for each in explained.groups],
+        problems=explained.problems,
+        epoch=None if version is None else version.epoch,
+        version=None if version is None else version.version,
+        leader=None if leader is None else LeaderDocument(leader.id, leader.http),
+        answered_by=answered_by,
+        unknown_here=() if explained.leader_known else LEADER_KNOWS,
+    )
+
+
+def _claim(decision: Decision | None) -> ClaimDocument:
+    if decision is None:
+        return ClaimDocument("gone", "the pool exists no more; it is being withdrawn")
+    if isinstance(decision, Claimed):
+        return ClaimDocument("claimed", decision.why)
+    return ClaimDocument("not_ours" if isinstance(decision, NotOurs) else "refused", decision.why)
+
+
+def _refusal(refusal: Refusal) -> RefusalDocument:
+    group = None if refusal.group is None else str(refusal.group)
+    return RefusalDocument(refusal.reason.value, refusal.message, group)
+
+
+def _group(each: ExplainedGroup) -> GroupDocument:
+    placement = each.placement
+    return GroupDocument(
+        group=str(each.group),
+        role="former" if each.served is None else each.served.role.value,
+        service=_service(each),
+        route=_route(each),
+        owners=() if placement is None else placement.owners,
+        standby=None if placement is None else placement.standby,
+        phase="unowned" if placement is None else placement.phase.value,
+        since=None if placement is None else timestamp(placement.since),
+        reason=None if placement is None else placement.reason.value,
+        moving_to=None if placement is None else placement.moving_to,
+        draining=() if placement is None else placement.draining,
+        candidates=each.candidates,
+    )
+
+
+def _service(each: ExplainedGroup) -> ServiceDocument | None:
+    if each.served is None:
+        return None
+    error = None if each.failure is None else each.failure.message
+    return ServiceDocument(
+        name=each.group.service,
+        port=each.group.port,
+        state=each.served.state.value,
+        note=each.served.note or None,
+        error=error,
+    )
+
+
+def _route(each: ExplainedGroup) -> RouteDocument | None:
+    route = each.route
+    if route is None:
+        return None
+    version = None if route.version is None else str(route.version)
+    return RouteDocument(route.where or None, route.addresses, version)

@@ -1,0 +1,161 @@
+"""`epp-fleet explain`: one pool, why it is ours or not, and who serves it."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fleet.cli.tables import PHASES, ago
+from fleet.cli.where import Fleet, environment, find_fleet
+from fleet.errors import FleetError, SettingsError
+from fleet.local.api import CoordinatorApi
+
+Json = Mapping[str, Any]
+PIPE_WIDTH = 80
+"""Columns when the output is no terminal: the text is meant to be read."""
+
+STATES = {"claimed": "green", "refused": "bold red", "not_ours": "yellow", "gone": "yellow"}
+
+
+async def _fetch(fleet: Fleet, pool: str) -> Json:
+    async with aiohttp.ClientSession() as http:
+        api = CoordinatorApi(http, fleet.coordinators)
+        namespace, slash, name = pool.partition("/")
+        if not slash:
+            namespace, name = _only((await api.shard_map())["pools"], pool)
+        path = f"/api/v1/pools/{quote(namespace, safe='')}/{quote(name, safe='')}"
+        return await api.get(path, wanted="_pool")
+
+
+def _only(pools: list[Json], name: str) -> tuple[str, str]:
+    """The pool that has this name in whichever namespace."""
+    found = sorted({str(pool["namespace"]) for pool in pools if pool["name"] == name})
+    if len(found) == 1:
+        return found[0], name
+    if found:
+        choices = " or ".join(f"{namespace}/{name}" for namespace in found[:5])
+        raise SettingsError([f"{name}: several pools have this name; say {choices}"])
+    raise SettingsError([f"{name}: no pool in the shard map has this name; say NAMESPACE/NAME"])
+
+
+def _owned(document: Json) -> bool:
+    return any(group["owners"] for group in document["groups"])
+
+
+def _grid() -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="dim", width=10)
+    grid.add_column(overflow="fold")
+    return grid
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names) or "-"
+
+
+def overview(document: Json) -> Table:
+    """The pool itself: claim, refusals, problems."""
+    grid, claim = _grid(), document["claim"]
+    grid.add_row("pool", Text(f"{document['namespace']}/{document['name']}", style="bold"))
+    if document["uid"]:
+        grid.add_row("uid", str(document["uid"]))
+    state = Text(str(claim["state"]).replace("_", " "), style=STATES.get(claim["state"], ""))
+    grid.add_row("claim", state.append(f": {claim['why']}", style="not bold default"))
+    for refusal in document["refusals"]:
+        text = Text(str(refusal["reason"]), style="red")
+        grid.add_row("refused", text.append(f": {refusal['message']}", style="default"))
+    for problem in document["problems"]:
+        grid.add_row("skipped", str(problem))
+    return grid
+
+
+def group_table(group: Json, now: datetime) -> Table:
+    """One route group: Service, route, owners."""
+    grid = _grid()
+    title = Text(str(group["group"]), style="bold")
+    grid.add_row("group", title.append(f"  ({group['role']})", style="not bold dim"))
+    service = group["service"]
+    if service is not None:
+        grid.add_row("service", _service(service))
+    phase = Text(str(group["phase"]), style=PHASES.get(group["phase"], ""))
+    if group["since"]:
+        since = f" for {ago(group['since'], now)} (since {group['since']})"
+        phase.append(since, style="not bold default")
+    grid.add_row("phase", phase)
+    if group["reason"]:
+        grid.add_row("reason", str(group["reason"]))
+    grid.add_row("owner", _names(group["owners"]))
+    if group["moving_to"]:
+        grid.add_row("moving to", str(group["moving_to"]))
+    if group["draining"]:
+        grid.add_row("draining", _names(group["draining"]))
+    grid.add_row("stand-by", group["standby"] or "-")
+    grid.add_row("ring", _names(group["candidates"]))
+    if group["route"] is not None:
+        grid.add_row("route", _route(group["route"]))
+    return grid
+
+
+def _service(service: Json) -> Text:
+    text = Text(f"{service['name']}:{service['port']}, {service['state']}".replace("_", " "))
+    if service["note"]:
+        text.append(f"; {service['note']}", style="yellow")
+    if service["error"]:
+        text.append(f"; {service['error']}", style="red")
+    return text
+
+
+def _route(route: Json) -> str:
+    parts = [_names(route["addresses"])]
+    if route["version"]:
+        parts.append(f"written as {route['version']}")
+    if route["where"]:
+        parts.append(f"in {route['where']}")
+    return ", ".join(parts)
+
+
+def _print(document: Json) -> None:
+    console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    console.print(overview(document))
+    now = datetime.now(UTC)
+    for group in document["groups"]:
+        console.print()
+        console.print(group_table(group, now))
+    console.print()
+    leader = document["leader"]
+    version = "none" if document["epoch"] is None else f"{document['epoch']}.{document['version']}"
+    said = f"map {version}, leader {leader['id'] if leader else 'none'}, answered by "
+    console.print(f"{said}{document['answered_by']}", style="dim", highlight=False)
+    if document["unknown_here"]:
+        missing = ", ".join(document["unknown_here"])
+        console.print(f"only the leader knows: {missing}", style="dim", highlight=False)
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """Print it; 1 if nobody owns the pool.
+
+    Raises:
+        Unreachable: no coordinator answers.
+        Refused: there is no such pool.
+        SettingsError: a name without a namespace that is not that of exactly one pool.
+        FleetError: a coordinator answers with something else.
+    """
+    fleet = find_fleet(arguments.coordinator, arguments.state_file, environment())
+    try:
+        document = asyncio.run(_fetch(fleet, arguments.pool))
+        if arguments.output == "json":
+            sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        else:
+            _print(document)
+        return 0 if _owned(document) else 1
+    except (KeyError, TypeError) as error:
+        raise FleetError(f"the coordinator's answer lacks something: {error}") from error

@@ -43,8 +43,9 @@ from fleet.kube.listwatch_condition import Condition
 from fleet.kube.listwatch_events import Collection
 from fleet.kube.listwatch_pace import Pace as WatchPace
 from fleet.kube.names import port_name
-from fleet.model import GroupKey
+from fleet.model import GroupKey, Service
 from fleet.settings.model import Settings
+from fleet.sources.contract import Kind, ObjectKey, Source
 
 IN_FLIGHT: Final = 50
 """Requests at once, until the API server asks for less."""
@@ -63,6 +64,16 @@ PortName = Callable[[GroupKey], str | None]
 
 def _unknown(group: GroupKey) -> str | None:
     return None
+
+
+def service_ports(source: Source) -> PortName:
+    """The names of ports in the Services that `source` knows."""
+
+    def name_of(group: GroupKey) -> str | None:
+        service = source.objects(Kind.SERVICE).get(ObjectKey(group.namespace, group.service))
+        return service.ports.get(group.port) if isinstance(service, Service) else None
+
+    return name_of
 
 
 @dataclass(slots=True)

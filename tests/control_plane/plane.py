@@ -152,12 +152,17 @@ class ControlPlane:
             path.write_text(kubeconfig_text(cluster, pair))
         return path
 
-    def audit_events(self) -> list[dict[str, Any]]:
-        """What was asked so far: verb, user, objectRef, responseStatus and more of each request."""
+    def audit_events(self, *, user: str = "") -> list[dict[str, Any]]:
+        """What was asked so far: verb, user, objectRef, responseStatus and more of each request.
+
+        Args:
+            user: only what users asked whose name has this in it.
+        """
         if not self._audit:
             raise RuntimeError("this control plane keeps no audit log: ControlPlane(audit=True)")
         with (self.folder / "audit.log").open("rb") as lines:
-            return [json.loads(line) for line in lines if line.endswith(b"\n")]
+            events = [json.loads(line) for line in lines if line.endswith(b"\n")]
+        return [each for each in events if user in each["user"].get("username", "")]
 
     def forget_history(self) -> None:
         """Compact etcd up to now: earlier versions are 410 for kinds without a cache in the API

@@ -13,8 +13,9 @@ from fleet.errors import (
     KubeRefused,
     KubeUnavailable,
 )
-from fleet.kube.client import KubeClient
+from fleet.kube.client import REREAD_SECONDS, KubeClient, open_client
 from fleet.kube.contract import SERVER_SIDE_APPLY, Raw
+from fleet.settings.model import KubernetesSettings
 from tests.control_plane.cluster import Cluster
 from tests.control_plane.objects import eventually, make_node, make_pod, service_account_token
 from tests.control_plane.plane import ControlPlane
@@ -246,3 +247,47 @@ async def _watching(plane: ControlPlane, namespace: str) -> bool:
         and event.get("objectRef", {}).get("namespace") == namespace
         for event in plane.audit_events()
     )
+
+
+class SetClock:
+    """A clock that stands where the test puts it."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError("the client never sleeps")
+
+
+async def test_as_a_pod(
+    own_plane: ControlPlane, kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    """Service account folder and environment of a pod; a rotated token is used 30 s later."""
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}
+    tokens = [
+        await service_account_token(kube, namespace, name, rules=[rule]) for name in ("one", "two")
+    ]
+    (tmp_path / "namespace").write_text(namespace)
+    (tmp_path / "ca.crt").write_text(Path(own_plane.pki.certificate("ca")).read_text())
+    (tmp_path / "token").write_text(tokens[0])
+    host, port = own_plane.url.removeprefix("https://").split(":")
+    environ = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+    clock = SetClock()
+    client = await open_client(
+        KubernetesSettings(), environ=environ, service_account=tmp_path, clock=clock
+    )
+    assert client.namespace == namespace
+    await client.get(config_maps(namespace))
+    (tmp_path / "token").write_text(tokens[1])
+    await client.get(config_maps(namespace))
+    clock.now += REREAD_SECONDS
+    await client.get(config_maps(namespace))
+    await client.close()
+    events = own_plane.audit_events(user=f"system:serviceaccount:{namespace}:")
+    users = [each["user"]["username"].rpartition(":")[2] for each in events]
+    assert users == ["one", "one", "two"]

@@ -14,7 +14,12 @@ SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestor
 _STYLE = (
     "body{font:14px system-ui,sans-serif;margin:2em;color-scheme:light dark}"
     "table{border-collapse:collapse}th,td{text-align:left;padding:.2em .8em;"
-    "border-bottom:1px solid #8884}.unowned,.quarantined{color:#c00;font-weight:bold}"
+    "border-bottom:1px solid #8884}td{white-space:nowrap}"
+    ".unowned,.quarantined{color:#c00;font-weight:bold}"
+)
+_LINKS = (
+    'As JSON: <a href="/api/v1/map">map</a>, <a href="/api/v1/workers">workers</a>. '
+    'For Prometheus: <a href="/metrics">metrics</a>.'
 )
 _COLUMNS = ("Pool", "Group", "Phase", "Owner", "Stand-by", "Reason", "Since")
 
@@ -32,7 +37,7 @@ def render(document: MapDocument | None, coordinator: str) -> str:
         f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}">'
         f"<title>EPP Fleet</title><style>{_STYLE}</style></head><body>"
         f"<h1>EPP Fleet: shard map</h1>{body}"
-        f"<p>Answered by {escape(coordinator)}.</p></body></html>"
+        f"<p>Answered by {escape(coordinator)}. {_LINKS}</p></body></html>"
     )
 
 
@@ -45,7 +50,13 @@ def _body(document: MapDocument) -> str:
     )
     rest = f"<p>{total - len(shown)} more in the API.</p>" if total > len(shown) else ""
     rows = "".join(_row(pool) for pool in shown)
-    return f"{summary}<table><thead>{_cells('th', _COLUMNS)}</thead>{rows}</table>{rest}"
+    head = f"<thead>{_cells('th', _COLUMNS)}</thead>"
+    return f"{summary}{_missing(document)}<table>{head}<tbody>{rows}</tbody></table>{rest}"
+
+
+def _missing(document: MapDocument) -> str:
+    missing = sum(1 for pool in document.pools if not pool.owners)
+    return f'<p class="unowned">{missing} without owner.</p>' if missing else ""
 
 
 def _row(pool: PoolDocument) -> str:

@@ -31,8 +31,8 @@ which fleet:
 
 exit codes:
   0  good
-  1  a promise was broken, a pool has no owner (status, explain), or all workers or
-     coordinators are lost
+  1  a promise was broken, a pool has no owner (status, explain), all workers or coordinators
+     are lost, or the leader refused (drain, undrain)
   2  settings or usage
   3  no coordinator reachable
 """

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import random
 import signal
 import time
@@ -12,7 +13,7 @@ from typing import Any
 import aiohttp
 
 from fleet.clock import SystemClock
-from fleet.errors import FleetError
+from fleet.errors import FleetError, SettingsError
 from fleet.local.atomic import write_atomic
 from fleet.local.command import until_ready_or_lost, what_starts
 from fleet.local.demo_events import PROMISES, SLACK, Done, Event, Result, conclude
@@ -228,14 +229,23 @@ async def _run(plan: Plan, seconds: float, environ: Mapping[str, str], screen: S
         return result
 
 
+def _check_writable(path: Path) -> None:
+    """Better told now than after the run."""
+    if not os.access(path.parent, os.W_OK | os.X_OK) or path.is_dir():
+        raise SettingsError([f"--json: {path} cannot be written; give a file in a writable folder"])
+
+
 def run_demo(seconds: float, json_file: Path | None, environ: Mapping[str, str]) -> int:
     """0 if every promise was kept, else 1.
 
     Raises:
-        SettingsError: a program is missing, or the environment holds bad settings.
+        SettingsError: a program is missing, the environment holds bad settings, or `json_file`
+            cannot be written.
         FleetError: the fleet could not be started or was lost.
     """
     screen = Screen()
+    if json_file is not None:
+        _check_writable(json_file)
     options = LocalOptions(state_file=Path("state.json"), speed=SPEED)
     plan = make_plan(options, environ)
     try:

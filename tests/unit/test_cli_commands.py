@@ -322,13 +322,29 @@ def test_config_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize(
     "argv",
-    [[], ["explain", "x"], ["demo", "--seconds", "3"], ["demo", "--seconds", "x"], ["drain"]],
+    [
+        [],
+        ["retire", "x"],
+        ["explain"],
+        ["demo", "--seconds", "3"],
+        ["demo", "--seconds", "x"],
+        ["drain"],
+    ],
 )
 def test_usage_errors_are_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Unknown and incomplete commands; commands that do not exist are not offered."""
     with pytest.raises(SystemExit) as caught:
         main(argv)
     assert caught.value.code == 2
+
+
+def test_demo_asks_for_a_writable_result_file_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not after the run, when the result would be lost."""
+    for file in (tmp_path / "gone" / "x.json", tmp_path):
+        assert main(["demo", "--json", str(file)]) == 2
+        assert f"--json: {file} cannot be written" in capsys.readouterr().err
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

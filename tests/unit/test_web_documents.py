@@ -143,7 +143,18 @@ def test_the_page_shows_what_is_where() -> None:
     assert "<td>ns1/a</td><td>ns1/s:9002</td><td>owned</td><td>worker-0</td>" in text
     assert "Fleet default, map 3.17 of 2023-11-14T22:13:20.062Z" in text
     assert "http" not in text.replace("http-equiv", "")
+    assert "without owner" not in text
+    for path in ("/api/v1/map", "/api/v1/workers", "/metrics"):
+        assert f'<a href="{path}">' in text
     assert "No shard map yet" in render(None, "coordinator-1")
+
+
+def test_the_page_counts_what_has_no_owner() -> None:
+    """Above the table, for it may be anywhere in it."""
+    lost = placement("s", "b", "c", owners=())
+    text = render(map_document(shard_map(placement("r", "a"), lost), LEADER), "c")
+    assert "2 without owner." in text
+    assert text.index("2 without owner.") < text.index("<table>")
 
 
 def test_the_page_is_bounded() -> None:

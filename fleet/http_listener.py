@@ -36,8 +36,12 @@ class _Door:
 
     def __call__(self) -> asyncio.Protocol:
         present = self._server.connections
-        if len(present) >= self._most and present[0].transport is not None:
-            present[0].transport.abort()
+        if len(present) >= self._most:
+            # Each newcomer of this turn must find another one: the ended are still in the list.
+            open_ones = (one.transport for one in present if one.transport is not None)
+            oldest = next((one for one in open_ones if not one.is_closing()), None)
+            if oldest is not None:
+                oldest.abort()
         return self._server()
 
 

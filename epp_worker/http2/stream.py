@@ -34,6 +34,11 @@ INTERNAL: Final = 13
 _MESSAGES_PER_TURN: Final = 128
 """Of one DATA frame; it may hold 3,276 empty ones, whose handling takes 20 ms."""
 
+_CRUMB: Final = 256
+_CRUMBS: Final = 16_384
+"""Shorter messages that must wait are put together up to the other size: each for itself would take
+five times its bytes."""
+
 _FITS_SLACK: Final = 1024
 """`fits` is asked about message bytes; this leaves room for some 200 five-byte prefixes."""
 
@@ -77,7 +82,7 @@ class Stream:
         self.remote_closed = False
         self.ended_round = 0
         self._out = connection.out
-        self._queue: deque[bytes | memoryview] = deque()
+        self._queue: deque[bytes | bytearray | memoryview] = deque()
         self._trailers = b""
         self._headers_sent = False
         self._handler: StreamHandler | None = None
@@ -281,7 +286,7 @@ class Stream:
         """The next `size` bytes of the queue, for one DATA frame."""
         self.queued -= size
         queue = self._queue
-        parts: list[bytes | memoryview] = []
+        parts: list[bytes | bytearray | memoryview] = []
         while size:
             piece = queue[0]
             if len(piece) <= size:
@@ -319,10 +324,17 @@ class Stream:
             waiting.pop(self, None)
 
     def _enqueue(self, messages: tuple[bytes, ...], size: int) -> None:
+        queue = self._queue
         for message in messages:
-            self._queue.append(_pack_prefix(0, len(message)))
-            if message:
-                self._queue.append(message)
+            prefix = _pack_prefix(0, len(message))
+            if len(message) >= _CRUMB:
+                queue.append(prefix)
+                queue.append(message)
+            elif queue and type(last := queue[-1]) is bytearray and len(last) < _CRUMBS:
+                last += prefix
+                last += message
+            else:
+                queue.append(bytearray(prefix + message))
         self.queued += size
         self._out.hold(size)
         if self.queued > self.connection.shared.limits.max_stream_send_bytes:

@@ -207,6 +207,27 @@ def test_unread_answers_are_bounded_over_all_connections() -> None:
     assert wire.shared.unsent.held == 0
 
 
+def test_small_answers_that_wait_take_little_more_than_their_bytes() -> None:
+    """They are put together, and still leave byte for byte, wherever windows cut them."""
+    wire = Wire()
+    joined(wire, frames.PREFACE + windows(0))
+    wire.feed(headers(1))
+    stream = wire.connection.streams[1]
+    sent = [b"%d" % number * (1 + number % 60) for number in range(2_000)]
+    for message in sent[:1_000]:
+        stream.send(message)
+    assert len(stream._queue) < 20
+    wire.feed(raw(frames.WINDOW_UPDATE, 0, 1, frames.pack_u32(12_345)))
+    sent[1_700] = b"x" * 5_000
+    for message in sent[1_000:]:
+        stream.send(message)
+    wire.feed(raw(frames.WINDOW_UPDATE, 0, 0, frames.pack_u32(2**24)))
+    wire.feed(raw(frames.WINDOW_UPDATE, 0, 1, frames.pack_u32(2**24)))
+    written = b"".join(payload for kind, _, _, payload in wire.frames() if kind == frames.DATA)
+    assert written == grpc(*sent)
+    assert wire.shared.unsent.held == 0
+
+
 def test_what_a_full_socket_holds_counts_too() -> None:
     """PINGs whose answers are never read fill the socket's buffer, not a window."""
     wire = Wire(limits=Http2Limits(max_send_bytes=MIB))

@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
 
 from fleet.http_listener import HttpListener, listen_http
+from fleet.listening import ACCEPTED_PER_TURN
 
 DEADLINE = 5.0
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -64,6 +66,31 @@ async def test_idle_connections_lock_nobody_out(listener: HttpListener) -> None:
     assert alive == [False] * 6 + [True] * 4
     for peer in peers:
         peer.close()
+
+
+async def test_a_burst_of_connections_is_bounded_too(listener: HttpListener) -> None:
+    """All that come in one turn of the loop push out as many; only those that came with the last
+    one may be too many for a moment."""
+    burst = [socket.create_connection(("127.0.0.1", listener.port), 5) for _ in range(100)]
+    peer = await Peer.connect(listener.port)
+    assert b"hello" in await peer.ask(REQUEST)
+    for one in burst:
+        one.setblocking(False)
+    left = sum(map(is_open, burst))
+    peer.close()
+    for one in burst:
+        one.close()
+    assert left <= 4 + ACCEPTED_PER_TURN
+
+
+def is_open(one: socket.socket) -> bool:
+    """Whether the other side has not closed it."""
+    try:
+        return bool(one.recv(1))
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
 
 
 async def test_a_malformed_request_is_not_quoted(

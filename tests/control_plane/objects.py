@@ -70,23 +70,17 @@ async def ensure(api: KubeApi, collection: str, raw: Raw) -> Raw:
         return await api.get(f"{collection}/{raw['metadata']['name']}")
 
 
-async def make_namespace(api: KubeApi, *, prefix: str = "epp-test", pods: bool = True) -> str:
-    """A new namespace with a name of its own.
-
-    Args:
-        pods: wait until Pods can be created in it, i.e. for its service account.
-    """
+async def make_namespace(api: KubeApi, *, prefix: str = "epp-test") -> str:
+    """A new namespace with a name of its own, in which Pods can be created at once."""
     body: Raw = {
         "apiVersion": "v1",
         "kind": "Namespace",
         "metadata": {"generateName": f"{prefix}-"},
     }
     name: str = (await api.create("/api/v1/namespaces", body))["metadata"]["name"]
-    if pods:
-        await eventually(
-            lambda: exists(api, f"/api/v1/namespaces/{name}/serviceaccounts/default"),
-            f"the service account of namespace {name}",
-        )
+    # A controller makes it too, if there is one, but later.
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await ensure(api, f"/api/v1/namespaces/{name}/serviceaccounts", account)
     return name
 
 

@@ -21,14 +21,23 @@ import contextlib
 import logging
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
+
+import msgspec
 
 from fleet.clock import Clock
 from fleet.errors import KubeError, KubeForbidden, KubeGone, KubeNotFound, KubeUnavailable
 from fleet.kube.contract import KubeApi, Raw
 from fleet.kube.listwatch_cache import Cache, Delta, Key, key_of
 from fleet.kube.listwatch_condition import Complaints, Condition, Counters
-from fleet.kube.listwatch_events import Collection, EventType, read_event, read_page
+from fleet.kube.listwatch_events import (
+    Collection,
+    EventType,
+    Page,
+    decode_object,
+    read_event,
+    read_page,
+)
 from fleet.kube.listwatch_pace import SMALLEST_PAGE, Failures, Pace, Step
 
 log = logging.getLogger(__name__)
@@ -50,8 +59,8 @@ class ListWatch(Generic[T]):
     """See the module. `start` it, `close` it; all on one event loop.
 
     Args:
-        keep: what to hold of an object (raw JSON without managedFields where `trimmed` is used);
-            raises ManifestError to refuse it. Must not keep the raw object alive if it is large.
+        keep: what to hold of a raw object (`trimmed` is the least); raises ManifestError to refuse.
+        decode: reads one object of a list; may leave out what `keep` does not look at.
         told: called on the loop with each batch of changes, after `values` has changed. It must not
             block or raise.
         synced: called once, after the changes of the first full list.
@@ -68,6 +77,7 @@ class ListWatch(Generic[T]):
         pace: Pace,
         clock: Clock,
         rng: random.Random,
+        decode: Callable[[msgspec.Raw], Raw] = decode_object,
         synced: Callable[[], None] = lambda: None,
         selectors: Mapping[str, str] | None = None,
     ) -> None:
@@ -75,6 +85,7 @@ class ListWatch(Generic[T]):
         self._collection = collection
         self._cache = Cache(keep)
         self._told = told
+        self._decode = decode
         self._tell_synced = synced
         self._pace = pace
         self._clock = clock
@@ -215,7 +226,7 @@ class ListWatch(Generic[T]):
         token = ""
         try:
             while True:
-                page = read_page(await self._get_page(token))
+                page = await self._read_page(token)
                 await self._take_page(page.items, listed)
                 if len(listed) > MAX_OBJECTS:
                     raise KubeUnavailable(f"a list of more than {MAX_OBJECTS} objects")
@@ -243,25 +254,34 @@ class ListWatch(Generic[T]):
             self._synced = True
             self._tell_synced()
 
-    async def _get_page(self, token: str) -> Raw:
+    async def _read_page(self, token: str) -> Page:
         params = {**self._selectors, "limit": str(self._page)}
         if token:
             params["continue"] = token
-        return await self._api.get(
-            self._collection.path, params=params, timeout_seconds=self._pace.page_seconds
+        return read_page(
+            await self._api.read(
+                self._collection.path, params=params, timeout_seconds=self._pace.page_seconds
+            )
         )
 
-    async def _take_page(self, items: list[Any], listed: set[Key]) -> None:
+    async def _take_page(self, items: Sequence[msgspec.Raw], listed: set[Key]) -> None:
         for begin in range(0, len(items), SLICE):
             deltas = []
             for item in items[begin : begin + SLICE]:
-                raw: Raw = item if isinstance(item, dict) else {}
+                raw = self._decoded(item)
                 key = key_of(raw)
                 if key is not None:
                     listed.add(key)
                 deltas.append(self._cache.take(raw))
             self._tell(deltas)
             await asyncio.sleep(0)
+
+    def _decoded(self, item: msgspec.Raw) -> Raw:
+        """One object of a list, as `decode` reads it, else whole: the cache says what is wrong."""
+        for decode in (self._decode, decode_object):
+            with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
+                return decode(item)
+        return {}
 
     async def _drop(self, keys: list[Key]) -> None:
         for begin in range(0, len(keys), SLICE):

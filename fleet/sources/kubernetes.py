@@ -27,7 +27,7 @@ from fleet.kube.listwatch_pace import Pace
 from fleet.settings.model import KubernetesSettings
 from fleet.sources.contract import Kind, Listener, Object, ObjectKey, Problem, Watch
 from fleet.sources.kubernetes_copy import RankedCopy, Reading
-from fleet.sources.kubernetes_facts import COLLECTIONS, keeper
+from fleet.sources.kubernetes_facts import COLLECTIONS, decoder, keeper
 from fleet.sources.kubernetes_scopes import names_of, pod_scopes
 
 _CLUSTER, _NAMESPACE = 0, 1
@@ -160,6 +160,7 @@ class KubeSource:
             self._api,
             collection,
             keep=keeper(feed.kind, collection),
+            decode=decoder(feed.kind),
             told=partial(self._read, feed),
             synced=partial(self._list_came, feed.kind),
             pace=self._pace,

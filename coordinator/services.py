@@ -82,6 +82,7 @@ class ServiceKeeper:
         """
         self._forget()
         await self._claims.wait_synced()
+        self._claims.flush()
         forget_listener = self._claims.on_change(self._touched)
         try:
             self._touched(frozenset(self._claims.decisions()))
@@ -108,7 +109,7 @@ class ServiceKeeper:
         for key in keys:
             if not self._in_order(key):
                 failure = self._failures.get(key)
-                self._due[key] = now if failure is None else min(now, failure.next_try)
+                self._due[key] = now if failure is None else failure.next_try
         for key in [key for key in self._failures if self._in_order(key)]:
             self._done(key)
         self._wake.set()

@@ -89,7 +89,7 @@ class MemoryApiServer:
         """Kind, namespace and name ("" for a collection) of a namespaced path."""
         for resource in self.store.resources:
             prefix, _, plural = resource.path("\n").partition("\n")
-            if path.startswith(prefix) and plural in path:
+            if path.startswith(prefix) and plural in path.removeprefix(prefix):
                 namespace, _, rest = path.removeprefix(prefix).partition(plural)
                 return resource, namespace, rest.removeprefix("/")
         raise KubeNotFound(f"no such kind: {path}", status=404)

@@ -107,7 +107,9 @@ class ServiceKeeper:
             if decision is not None:
                 keys.update(served.service for served in decision.served)
         for key in keys:
-            if not self._in_order(key):
+            if self._in_order(key):
+                self._done(key)
+            else:
                 failure = self._failures.get(key)
                 self._due[key] = now if failure is None else failure.next_try
         for key in [key for key in self._failures if self._in_order(key)]:

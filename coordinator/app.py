@@ -33,6 +33,9 @@ from fleet.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
+Elect = Callable[[LeaderInfo], Election]
+"""Makes this coordinator's side of the election, once its own addresses are known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -49,7 +52,7 @@ class Parts:
     source: Source
     clock: Clock
     rng: random.Random
-    elect: Callable[[LeaderInfo], Election] | None = None
+    elect: Elect | None = None
     cluster: KubeApi | None = None
 
 

@@ -13,17 +13,14 @@ import random
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from coordinator.app import Coordinator, Parts
-from coordinator.routes.eds import EdsRoutes
+from coordinator.app import Coordinator
+from coordinator.assembly import open_parts
 from fleet.clock import SystemClock
 from fleet.errors import FleetError, SettingsError
 from fleet.process import GOOD, USAGE, raise_file_limit, read_token
 from fleet.settings import Settings
 from fleet.settings.flags import ProcessArgs, coordinator_parser, parse_process
-from fleet.sources.folder import FolderSource
-from fleet.store.redis import RedisStore
 from fleet.telemetry import setup_logging
 
 log = logging.getLogger(__name__)
@@ -43,24 +40,13 @@ async def serve(name: str, settings: Settings, token: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     clock = SystemClock()
-    store = RedisStore(settings.redis, settings.fleet)
-    source = FolderSource(
-        Path(settings.source.manifests), poll_seconds=settings.source.poll_seconds, clock=clock
-    )
     rng = random.Random()  # noqa: S311 - jitter
-    directory = Path(settings.routes.eds_directory)
-    routes = EdsRoutes(directory, settings=settings.routes, clock=clock)
-    parts = Parts(store, routes, source, clock, rng)
-    coordinator = Coordinator(name, settings, token, parts)
-    try:
-        await source.start()
+    async with open_parts(settings, clock=clock, rng=rng) as parts:
+        coordinator = Coordinator(name, settings, token, parts)
         # What is here now stays: a full collection must not walk it again and again.
         gc.collect()
         gc.freeze()
         await _until_stopped(coordinator, stop)
-    finally:
-        await source.close()
-        await store.close()
 
 
 async def _until_stopped(coordinator: Coordinator, stop: asyncio.Event) -> None:
@@ -81,16 +67,6 @@ async def _until_stopped(coordinator: Coordinator, stop: asyncio.Event) -> None:
         await asyncio.gather(running, stopping, return_exceptions=True)
 
 
-def _check(settings: Settings) -> None:
-    problems = []
-    if not settings.source.manifests:
-        problems.append("source.manifests: is empty; name the folder with the fleet's manifests")
-    if not settings.routes.eds_directory:
-        problems.append("routes.eds_directory: is empty; name the folder that gateways read")
-    if problems:
-        raise SettingsError(problems)
-
-
 def run(args: ProcessArgs) -> int:
     """Serve with checked settings; returns the exit code.
 
@@ -99,7 +75,6 @@ def run(args: ProcessArgs) -> int:
     """
     setup_logging(args.settings.log, args.id)
     token = read_token(args.settings.security.token_file)
-    _check(args.settings)
     raise_file_limit()
     asyncio.run(serve(args.id, args.settings, token))
     return GOOD

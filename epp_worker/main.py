@@ -27,14 +27,19 @@ from epp_worker.stopping import Departure
 from epp_worker.surroundings import Surroundings
 from epp_worker.web import web_app
 from epp_worker.worker import Worker
-from fleet.clock import SystemClock
+from fleet.clock import Clock, SystemClock
 from fleet.errors import SettingsError
 from fleet.http_listener import HttpListener
+from fleet.kube.client import open_client
+from fleet.kube.contract import KubeApi
 from fleet.model import Addresses
 from fleet.process import FAILED, GOOD, USAGE, raise_file_limit, read_token
 from fleet.settings import Settings
 from fleet.settings.flags import ProcessArgs, parse_process, worker_parser
+from fleet.settings.kinds import KUBERNETES, kinds_of
+from fleet.sources.contract import Source
 from fleet.sources.folder import FolderSource
+from fleet.sources.kubernetes import KubeSource
 from fleet.store.redis import RedisStore
 from fleet.telemetry import setup_logging
 
@@ -130,20 +135,35 @@ class Listeners:
 
 async def serve(worker_id: str, settings: Settings, token: str, connections: int) -> int:
     """Run a worker until it is told to stop, or cannot go on; returns the exit code."""
-    clock = SystemClock()
     ending = Ending(asyncio.get_running_loop())
     ending.listen()
+    api = None
+    if kinds_of(settings).source == KUBERNETES:
+        api = await open_client(settings.kubernetes)
+    try:
+        return await _serve(worker_id, settings, token, connections, api, ending)
+    finally:
+        if api is not None:
+            await api.close()
+
+
+async def _serve(
+    worker_id: str,
+    settings: Settings,
+    token: str,
+    connections: int,
+    api: KubeApi | None,
+    ending: Ending,
+) -> int:
+    clock = SystemClock()
     store = RedisStore(settings.redis, settings.fleet)
-    source = FolderSource(
-        Path(settings.source.manifests), poll_seconds=settings.source.poll_seconds, clock=clock
-    )
-    scraper = Scraper(settings.scrape, clock=clock)
     rng = random.Random()  # noqa: S311 - breaks ties and spreads beats
+    scraper = Scraper(settings.scrape, clock=clock)
     worker = Worker(
         worker_id,
         settings,
         token,
-        Surroundings(source, store, scraper, clock, rng, connections),
+        Surroundings(_source(settings, api, clock, rng), store, scraper, clock, rng, connections),
         fatal=ending.fatal,
         refused=ending.refused,
     )
@@ -153,6 +173,13 @@ async def serve(worker_id: str, settings: Settings, token: str, connections: int
     finally:
         await listeners.close()
         await worker.close()
+
+
+def _source(settings: Settings, api: KubeApi | None, clock: Clock, rng: random.Random) -> Source:
+    if api is not None:
+        return KubeSource(api, settings.kubernetes, clock, rng)
+    folder = Path(settings.source.manifests)
+    return FolderSource(folder, poll_seconds=settings.source.poll_seconds, clock=clock)
 
 
 async def _live(worker: Worker, listeners: Listeners, ending: Ending, departure: Departure) -> int:

@@ -7,6 +7,7 @@ from epp_worker.draining import Next, StopLimits, next_step
 from epp_worker.worker import Worker
 from fleet.errors import FleetError
 from fleet.settings import Settings
+from fleet.settings.kinds import lease_ttl_seconds
 from fleet.store.contract import Store
 
 log = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ _LEADER_GAP = 2.0
 def stop_limits(settings: Settings) -> StopLimits:
     """How long a stop may wait for what."""
     return StopLimits(
-        leader_gap=_LEADER_GAP * settings.election.ttl_seconds,
+        leader_gap=_LEADER_GAP * lease_ttl_seconds(settings),
         hand_over=settings.coordinator.move_deadline_seconds + settings.membership.ttl_seconds,
         streams=settings.worker.stream_drain_seconds,
         quiet=settings.worker.quiet_seconds,

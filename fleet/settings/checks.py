@@ -7,6 +7,7 @@ import ipaddress
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from fleet.settings.kinds import coordinator_problems, kind_problems
 from fleet.settings.model import CoordinatorSettings, Settings, WorkerSettings
 from fleet.settings.ownership_checks import ownership_problems
 
@@ -93,6 +94,11 @@ def _ownership(settings: Settings) -> Iterator[Finding]:
         yield Finding((path,), problem)
 
 
+def _kinds_fit(settings: Settings) -> Iterator[Finding]:
+    for fields, message in kind_problems(settings):
+        yield Finding(fields, message)
+
+
 RULES: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _Order(
         _side((3, "membership.heartbeat_seconds")),
@@ -108,6 +114,17 @@ RULES: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         _side((6, "redis.request_timeout_seconds")),
         _side("election.ttl_seconds"),
         "one hanging request must not use up the lease",
+    ),
+    _Order(
+        _side((2, "election.lease_request_timeout_seconds"), "election.lease_renew_seconds"),
+        _side("election.lease_ttl_seconds"),
+        "a leader must be able to lose one answer and still renew in time",
+    ),
+    _Order(
+        _side("coordinator.map_poll_seconds"),
+        _side("election.lease_ttl_seconds"),
+        "a follower's map must be fresher than the time a take-over needs",
+        strict=True,
     ),
     _Order(
         _side("membership.refusal_gap_seconds"),
@@ -171,6 +188,7 @@ RULES: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         _side("placement.cap_ratio_high"),
         "a fresh cap must lie within its own bounds",
     ),
+    _kinds_fit,
     _ports_differ("worker"),
     _ports_differ("coordinator"),
     _ownership,
@@ -190,7 +208,8 @@ def _wildcard(host: str) -> bool:
 
 
 def check_process(settings: Settings, section: str) -> tuple[Finding, ...]:
-    """What a `worker` or `coordinator` process needs on top: a token, and an address to be reached.
+    """What a `worker` or `coordinator` process needs on top: a token, an address to be reached, and
+    (a coordinator) somewhere to write routes.
 
     Args:
         section: `worker` or `coordinator`.
@@ -207,6 +226,8 @@ def check_process(settings: Settings, section: str) -> tuple[Finding, ...]:
                 f"status.podIP), or set {host} to one",
             )
         )
+    if section == "coordinator":
+        found += [Finding(fields, message) for fields, message in coordinator_problems(settings)]
     if not settings.security.token_file:
         message = "is empty; every process of a fleet needs the file with the fleet's token"
         found.append(Finding(("security.token_file",), message))

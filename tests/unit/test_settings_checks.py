@@ -27,6 +27,18 @@ from fleet.settings.checks import check
             "most election.ttl_seconds (2): one hanging request must not use up the lease",
         ),
         (
+            {"election.lease_renew_seconds": "1.5"},
+            "election.lease_request_timeout_seconds: 2 x election.lease_request_timeout_seconds "
+            "(1) + election.lease_renew_seconds (1.5) must be at most election.lease_ttl_seconds "
+            "(3): a leader must be able to lose one answer and still renew in time",
+        ),
+        (
+            {"coordinator.map_poll_seconds": "3", "election.ttl_seconds": "9"},
+            "coordinator.map_poll_seconds: coordinator.map_poll_seconds (3) must be below "
+            "election.lease_ttl_seconds (3): a follower's map must be fresher than the time a "
+            "take-over needs",
+        ),
+        (
             {"worker.propagation_seconds": "30", "coordinator.move_deadline_seconds": "60"},
             "worker.propagation_seconds: worker.propagation_seconds (30) must be below "
             "worker.quiet_seconds (30): a drained pool must be kept until gateways have followed",

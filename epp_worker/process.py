@@ -103,8 +103,9 @@ class ServedStream:
             return
         try:
             self._answer(session, session.waited())
-        except Exception:
-            log.exception("ext_proc session failed")
+        except Exception as error:  # noqa: BLE001 - it must not reach the timer
+            # Not the error's text: it may quote a prompt.
+            log.error("ext_proc session failed", extra={"error": type(error).__name__})
             self._stream.end(INTERNAL, "internal error")
             self.aborted()
 
@@ -163,7 +164,7 @@ class ExtProc:
             except AuthorityError as error:
                 return self._refuse(stream, error)
             if group is None:
-                return self._gate.hold(stream)
+                return self._gate.hold(stream, known=self._is_known(authority))
         return self._serve(stream, group)
 
     def _serve(self, stream: GrpcStream, group: Group) -> StreamHandler:
@@ -182,6 +183,11 @@ class ExtProc:
             self._routes.clear()
         self._routes[authority] = group
         return group
+
+    def _is_known(self, authority: str) -> bool:
+        """Whether an authority that can be read names a pool that there is, here or elsewhere."""
+        key = self._catalogue.authorities.resolve(authority)
+        return key is not None and bool(self._catalogue.pools_of(key))
 
     def _refuse(self, stream: GrpcStream, error: AuthorityError) -> StreamHandler:
         self._limited.warning("stream refused", extra={"reason": str(error)})

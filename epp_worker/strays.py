@@ -5,11 +5,14 @@ less than a failed request. What must never happen to such a stream: an immediat
 final and defeats FailOpen) or an end with OK (Envoy would forward the request with an empty body).
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from epp_worker.http2.contract import GrpcStream, StreamHandler
 from epp_worker.wheel import Lane
+
+log = logging.getLogger(__name__)
 
 Serve = Callable[[GrpcStream], StreamHandler | None]
 """A handler for the stream if its group is here by now, else None."""
@@ -18,6 +21,7 @@ NO_HOLDER = "no worker took this route group over in time"
 TOO_MANY = "too many streams wait for route groups that are not here"
 TOO_LARGE = "the streams that wait for route groups that are not here hold too much"
 
+INTERNAL = 13
 UNAVAILABLE = 14
 _MESSAGE_BYTES = 64
 """What a message that waits costs beside its own bytes."""
@@ -42,7 +46,8 @@ class StrayCounts:
 
 @dataclass(frozen=True, slots=True)
 class StrayBounds:
-    """How much may wait at once, in the whole worker."""
+    """How much may wait at once, in the whole worker. Streams whose authority names no pool that
+    there is may take half of it: names can be made up without end."""
 
     streams: int
     bytes: int
@@ -51,15 +56,25 @@ class StrayBounds:
 class HeldStream:
     """A stream that waits for its group; afterwards it only passes on."""
 
-    __slots__ = ("_gate", "_half_closed", "_inner", "_messages", "_stream", "authority", "size")
+    __slots__ = (
+        "_gate",
+        "_half_closed",
+        "_inner",
+        "_messages",
+        "_stream",
+        "authority",
+        "known",
+        "size",
+    )
 
-    def __init__(self, gate: "StrayGate", stream: GrpcStream) -> None:
+    def __init__(self, gate: "StrayGate", stream: GrpcStream, *, known: bool) -> None:
         self._gate = gate
         self._stream = stream
         self._messages: list[bytes] = []
         self._half_closed = False
         self._inner: StreamHandler | None = None
         self.authority = stream.authority
+        self.known = known
         self.size = 0
         """Bytes of messages that it holds."""
 
@@ -103,10 +118,16 @@ class HeldStream:
             return False
         self._inner = inner
         messages, self._messages = self._messages, []
-        for message in messages:
-            inner.received(message)
-        if self._half_closed:
-            inner.half_closed()
+        try:
+            for message in messages:
+                inner.received(message)
+            if self._half_closed:
+                inner.half_closed()
+        except Exception as error:  # noqa: BLE001 - one stream's fault must not keep others waiting
+            # Not the error's text: it may quote a prompt.
+            log.error("stream that had waited failed", extra={"error": type(error).__name__})
+            self._stream.end(INTERNAL, "internal error")
+            inner.aborted()
         return True
 
 
@@ -119,6 +140,8 @@ class StrayGate:
         self._waiting: dict[str, dict[HeldStream, None]] = {}
         self._count = 0
         self._bytes = 0
+        self._unknown = 0
+        self._unknown_bytes = 0
         self.counts = StrayCounts()
 
     def __len__(self) -> int:
@@ -129,13 +152,19 @@ class StrayGate:
         """How much is held."""
         return self._bytes
 
-    def hold(self, stream: GrpcStream) -> StreamHandler:
-        """Let a stream wait for its group, or refuse it at once if too many do."""
-        held = HeldStream(self, stream)
-        if self._count >= self._bounds.streams:
+    def hold(self, stream: GrpcStream, *, known: bool = True) -> StreamHandler:
+        """Let a stream wait for its group, or refuse it at once if too many do.
+
+        Args:
+            known: its authority names a group of pools that there are.
+        """
+        held = HeldStream(self, stream, known=known)
+        most = self._bounds.streams
+        if self._count >= most or (not known and self._unknown * 2 >= most):
             self._failed(held, TOO_MANY)
             return held
         self._count += 1
+        self._unknown += not known
         self._waiting.setdefault(held.authority, {})[held] = None
         self._lane.add(held.expired)
         return held
@@ -144,10 +173,14 @@ class StrayGate:
         """Whether a waiting stream may hold `size` more bytes; else it is ended."""
         if held not in self._waiting.get(held.authority, {}):
             return False
-        if self._bytes + size > self._bounds.bytes:
+        most = self._bounds.bytes
+        full = self._bytes + size > most
+        if full or (not held.known and (self._unknown_bytes + size) * 2 > most):
             self.expire(held, TOO_LARGE)
             return False
         self._bytes += size
+        if not held.known:
+            self._unknown_bytes += size
         return True
 
     def gave_up(self, held: HeldStream) -> None:
@@ -182,4 +215,7 @@ class StrayGate:
             del self._waiting[held.authority]
         self._count -= 1
         self._bytes -= held.size
+        if not held.known:
+            self._unknown -= 1
+            self._unknown_bytes -= held.size
         return True

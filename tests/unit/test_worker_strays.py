@@ -120,6 +120,51 @@ async def test_more_bytes_than_may_wait_end_the_stream_that_brings_them() -> Non
     assert strays.bytes == 60 + 64
 
 
+async def test_made_up_names_leave_room_for_real_ones() -> None:
+    """Streams of pools that nobody has may take half of the places and of the bytes."""
+    strays = gate(streams=10, size=1280)
+    made_up = [FakeStream(f"x{number}") for number in range(6)]
+    handlers = [strays.hold(stream, known=False) for stream in made_up]
+    assert [stream.ended is None for stream in made_up] == [True] * 5 + [False]
+    real = [FakeStream("a") for _ in range(6)]
+    real_handlers = [strays.hold(stream) for stream in real]
+    assert [stream.ended is None for stream in real] == [True] * 5 + [False]
+    for handler in handlers[:2]:  # 320 bytes each, with the 64 that a message counts beside
+        handler.received(b"x" * 256)
+    handlers[2].received(b"x")
+    assert made_up[2].ended is not None
+    real_handlers[0].received(b"x" * 576)
+    assert real[0].ended is None
+    assert strays.bytes == 2 * 320 + 640
+    handlers[0].aborted()
+    late = FakeStream("y")
+    strays.hold(late, known=False).received(b"x" * 256)
+    assert late.ended is None
+
+
+async def test_a_fault_of_one_waiting_stream_does_not_keep_others_from_being_served() -> None:
+    """It ends INTERNAL and gives up what it holds."""
+    strays = gate()
+    broken, good = FakeStream("a"), FakeStream("a")
+    strays.hold(broken).received(b"x")
+    strays.hold(good).received(b"y")
+
+    class Faulty(Recorder):
+        """A handler with a fault."""
+
+        def received(self, message: bytes) -> None:
+            raise RuntimeError("a fault")
+
+    def serve(stream: GrpcStream) -> StreamHandler:
+        return Faulty(stream) if stream is broken else Recorder(stream)
+
+    strays.release(serve)
+    assert broken.ended is not None
+    assert broken.ended[0] == 13
+    assert good.ended is None
+    assert (len(strays), strays.bytes) == (0, 0)
+
+
 async def test_a_reset_while_waiting_frees_everything() -> None:
     """The normal end of an Envoy stream; nothing is sent to the dead stream later."""
     strays = gate()

@@ -100,20 +100,15 @@ class ServiceKeeper:
 
     def _touched(self, refs: Touched) -> None:
         """These pools were decided anew: look at their Services, unless they are in order."""
-        decisions, now = self._claims.decisions(), self._clock.monotonic()
-        keys: set[ServiceKey] = set()
-        for ref in refs:
-            decision = decisions.get(ref)
-            if decision is not None:
-                keys.update(served.service for served in decision.served)
-        for key in keys:
+        now = self._clock.monotonic()
+        pools = [pool for ref in refs if (pool := self._claims.pool(ref)) is not None]
+        groups = {group for pool in pools for group in pool.groups}
+        for key in {ServiceKey(group.namespace, group.service) for group in groups}:
             if self._in_order(key):
                 self._done(key)
             else:
                 failure = self._failures.get(key)
                 self._due[key] = now if failure is None else failure.next_try
-        for key in [key for key in self._failures if self._in_order(key)]:
-            self._done(key)
         self._wake.set()
 
     def _wanted(self, key: ServiceKey) -> Wanted | None:

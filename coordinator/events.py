@@ -141,6 +141,7 @@ class Announcer:
         if shard_map is None or shard_map is self._looked:
             return
         self._looked = shard_map
+        self._claims.flush()
         decisions = self._claims.decisions()
         owned = {
             pool

@@ -2,6 +2,8 @@
 
 import sys
 import time
+from collections.abc import Collection
+from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,6 +14,8 @@ from rich.text import Text
 from fleet.local.demo_events import PROMISES, Event, Result, Verdict
 
 PLAIN_EVERY_SECONDS = 5.0
+NUMBERS = ("requests", "failed", "cut", "recovery")
+COLUMNS = ("event", *NUMBERS, "budget", "result")
 TITLES = {
     Event.DRAIN: "planned drain",
     Event.WORKER_KILL: "worker kill -9",
@@ -60,7 +64,7 @@ class Screen:
         """The end."""
         self.close()
         self.console.print()
-        self.console.print(result_table(result))
+        self.console.print(fitting_table(result, self.console))
         for why, count in result.reasons:
             self.console.print(Text(f"  {count} x {why}", style="dim"))
         if result.steady_bad:
@@ -82,23 +86,37 @@ def _met(verdict: Verdict) -> Text:
     return Text("MISSED", style="bold red")
 
 
-def result_table(result: Result) -> Table:
-    """One row an event."""
+def result_table(result: Result, left_out: Collection[str] = ()) -> Table:
+    """One row an event, without some columns."""
     table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("event", no_wrap=True)
-    for name in ("requests", "failed", "cut", "recovery"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("budget", no_wrap=True)
-    table.add_column("result", no_wrap=True)
+    names = [name for name in COLUMNS if name not in left_out]
+    for name in names:
+        justify: Literal["right", "left"] = "right" if name in NUMBERS else "left"
+        table.add_column(name, justify=justify, no_wrap=True)
     for verdict in result.verdicts:
-        again = verdict.good_again_ms
-        table.add_row(
-            TITLES[verdict.event],
-            f"{verdict.requests:,}",
-            str(verdict.failed),
-            str(verdict.cut),
-            "never" if again is None else f"{again:,} ms",
-            PROMISES[verdict.event].text,
-            _met(verdict),
-        )
+        row = _row(verdict)
+        table.add_row(*(row[name] for name in names))
+    return table
+
+
+def _row(verdict: Verdict) -> dict[str, Text | str]:
+    again = verdict.good_again_ms
+    return {
+        "event": TITLES[verdict.event],
+        "requests": f"{verdict.requests:,}",
+        "failed": str(verdict.failed),
+        "cut": str(verdict.cut),
+        "recovery": "never" if again is None else f"{again:,} ms",
+        "budget": PROMISES[verdict.event].text,
+        "result": _met(verdict),
+    }
+
+
+def fitting_table(result: Result, console: Console) -> Table:
+    """The widest form of the table that the console shows whole; the narrowest if none."""
+    for left_out in ((), ("requests",), ("requests", "budget")):
+        table = result_table(result, left_out)
+        needed = console.measure(table, options=console.options.update(max_width=200)).maximum
+        if needed <= console.width:
+            break
     return table

@@ -1,5 +1,8 @@
 """What the demo makes of its records."""
 
+import pytest
+from rich.console import Console
+
 from fleet.local.demo_events import (
     Done,
     Event,
@@ -9,6 +12,7 @@ from fleet.local.demo_events import (
     judge,
     traffic_recovery,
 )
+from fleet.local.demo_report import fitting_table
 
 GOOD, FAILED, CUT = Outcome.GOOD, Outcome.FAILED, Outcome.CUT
 
@@ -116,3 +120,22 @@ def test_json_document() -> None:
         "epoch_before": 1,
         "epoch_after": 3,
     }
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [(80, set()), (79, set()), (70, {"requests"}), (60, {"requests", "budget"})],
+)
+def test_the_table_fits_narrow_terminals(width: int, left_out: set[str]) -> None:
+    """Whole columns are left out, what the events came to never."""
+    events = [Done(event, 10.0 * n, 2.5, "") for n, event in enumerate(Event, start=1)]
+    records = [_record(10.0 * n + 1, lasts=0.1) for n in range(1, 5)]
+    result = conclude(events, records, seconds=50.0, epochs=(1, 3))
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(fitting_table(result, console))
+    lines = [line.rstrip() for line in capture.get().splitlines() if line.strip()]
+    every = {"event", "requests", "failed", "cut", "recovery", "budget", "result"}
+    assert set(lines[0].split()) == every - left_out
+    assert len(lines) == 6
+    assert not any("…" in line for line in lines)

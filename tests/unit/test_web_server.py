@@ -12,6 +12,7 @@ from multidict import CIMultiDictProxy
 from prometheus_client import CollectorRegistry, Gauge
 
 from coordinator.explain import Explained
+from coordinator.ownership import Refused
 from coordinator.view import DrainConflict, NotLeading, UnknownWorker
 from coordinator.web import Web, start_web
 from coordinator.web import commands as commands_module
@@ -297,3 +298,45 @@ async def test_close_is_idempotent(served: Served) -> None:
     await served.web.close()
     with pytest.raises(aiohttp.ClientConnectionError):
         await served.ask("GET", "/healthz")
+
+
+EXPLAINED = Explained(
+    PoolRef("acme", "red"), "u", Refused("the fleet claims all pools", ()), (), (), None, False
+)
+
+
+async def test_one_pool_explained(served: Served) -> None:
+    """By namespace and name."""
+    served.view.explained[EXPLAINED.ref] = EXPLAINED
+    status, body, _ = await served.ask("GET", "/api/v1/pools/acme/red")
+    assert status == 200
+    assert body["format"] == 1
+    assert (body["namespace"], body["name"], body["answered_by"]) == (
+        "acme",
+        "red",
+        "coordinator-0",
+    )
+    assert body["claim"] == {"state": "refused", "why": "the fleet claims all pools"}
+    assert body["leader"] == {"id": "coordinator-1", "http": "127.0.0.1:18080"}
+    assert body["unknown_here"] == ["groups.route.version", "groups.service.error"]
+
+
+async def test_an_unknown_pool(served: Served) -> None:
+    """404 that says so; one that the source skips says why; before the first list it is not said
+    that there is none."""
+    assert await served.error("GET", "/api/v1/pools/acme/green") == (404, "unknown_pool")
+    served.view.skips = ("a.yaml: InferencePool acme/green: spec: missing",)
+    status, body, _ = await served.ask("GET", "/api/v1/pools/acme/green")
+    assert (status, body["error"]["code"]) == (404, "skipped_pool")
+    assert "spec: missing" in body["error"]["message"]
+    served.view.skips = ()
+    served.view.not_ready = "pools are not listed yet"
+    status, body, headers = await served.ask("GET", "/api/v1/pools/acme/green")
+    assert (status, body["error"]["code"], headers["Retry-After"]) == (503, "not_ready", "1")
+    assert "pools are not listed yet" in body["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/api/v1/pools/acme", "/api/v1/pools/a/b/c", "/api/v1/pools//x"])
+async def test_what_is_no_pool_path(served: Served, path: str) -> None:
+    """404 of the router, in the API's form."""
+    assert await served.error("GET", path) == (404, "not_found")

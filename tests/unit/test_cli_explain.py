@@ -1,0 +1,201 @@
+"""`epp-fleet explain` against a coordinator that says what the test wants."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from fleet.cli.main import main
+
+GROUP: dict[str, Any] = {
+    "group": "acme/red-epp:9002",
+    "role": "picker",
+    "service": {"name": "red-epp", "port": 9002, "state": "ours", "note": None, "error": None},
+    "route": {
+        "where": "EndpointSlice acme/red-epp-7c2d91f0",
+        "addresses": ["10.0.0.7:9002"],
+        "version": "3.5",
+    },
+    "owners": ["epp-fleet-worker-6d5f7c9b8-x2x7z"],
+    "standby": "epp-fleet-worker-6d5f7c9b8-k4k9q",
+    "phase": "owned",
+    "since": "2026-11-30T11:58:00Z",
+    "reason": "owner_dead",
+    "moving_to": None,
+    "draining": [],
+    "candidates": ["epp-fleet-worker-6d5f7c9b8-x2x7z", "epp-fleet-worker-6d5f7c9b8-k4k9q"],
+}
+POOL: dict[str, Any] = {
+    "format": 1,
+    "namespace": "acme",
+    "name": "red",
+    "uid": "3f6c2a54-8f2b-4a0e-9a53-7e1a6f1c9d20",
+    "claim": {"state": "claimed", "why": "the fleet claims all pools"},
+    "refusals": [],
+    "groups": [GROUP],
+    "problems": [],
+    "epoch": 3,
+    "version": 5,
+    "leader": {"id": "coordinator-0", "http": "h:1"},
+    "answered_by": "coordinator-0",
+    "unknown_here": [],
+}
+REFUSED = {
+    **POOL,
+    "claim": {"state": "refused", "why": "the fleet claims all pools"},
+    "groups": [],
+    "refusals": [
+        {
+            "reason": "ServiceNotLabelled",
+            "message": "Service acme/red-epp was not created by this fleet; to have it served, "
+            "label it epp-fleet.dev/fleet=default, or name a Service that does not exist",
+            "group": "acme/red-epp:9002",
+        }
+    ],
+}
+
+
+class _Server(ThreadingHTTPServer):
+    pages: dict[str, tuple[int, Any]]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        missing = (404, {"error": {"code": "not_found", "message": "there is nothing here"}})
+        status, body = cast("_Server", self.server).pages.get(self.path, missing)
+        raw = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Tests are quiet."""
+
+
+Pages = dict[str, tuple[int, Any]]
+RED = "/api/v1/pools/acme/red"
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.pages = {RED: (200, POOL)}
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("EPP_FLEET_COORDINATOR", f"http://127.0.0.1:{server.server_address[1]}")
+    yield server.pages
+    server.shutdown()
+    server.server_close()
+
+
+def output(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_served_pool(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of it, in 80 columns."""
+    assert main(["explain", "acme/red"]) == 0
+    lines = output(capsys)
+    assert max(len(line) for line in lines) <= 80
+    assert lines[:3] == [
+        "pool        acme/red",
+        "uid         3f6c2a54-8f2b-4a0e-9a53-7e1a6f1c9d20",
+        "claim       claimed: the fleet claims all pools",
+    ]
+    text = "\n".join(lines)
+    for expected in (
+        "group       acme/red-epp:9002  (picker)",
+        "service     red-epp:9002, ours",
+        "reason      owner_dead",
+        "owner       epp-fleet-worker-6d5f7c9b8-x2x7z",
+        "stand-by    epp-fleet-worker-6d5f7c9b8-k4k9q",
+        "route       10.0.0.7:9002, written as 3.5",
+        "map 3.5, leader coordinator-0, answered by coordinator-0",
+    ):
+        assert expected in text
+    assert "phase       owned for " in text
+
+
+def test_a_refused_pool_is_1(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody owns it; reason and remedy are folded, not cut."""
+    pages[RED] = (200, REFUSED)
+    assert main(["explain", "acme/red"]) == 1
+    lines = output(capsys)
+    assert max(len(line) for line in lines) <= 80
+    joined = " ".join(line.strip() for line in lines)
+    assert "claim       refused: the fleet claims all pools" in lines
+    assert "refused     ServiceNotLabelled: Service acme/red-epp was not created by this" in joined
+    assert "or name a Service that does not exist" in joined
+
+
+def test_a_pool_that_is_not_placed_is_1(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """Claimed, but without an owner: its Service cannot be created."""
+    service = {**GROUP["service"], "state": "missing", "error": "may not create services in acme"}
+    bare = {
+        **GROUP,
+        "service": service,
+        "route": None,
+        "owners": [],
+        "standby": None,
+        "phase": "unowned",
+        "since": None,
+        "reason": None,
+        "candidates": [],
+    }
+    pages[RED] = (200, {**POOL, "groups": [bare], "unknown_here": ["groups.route.version"]})
+    assert main(["explain", "acme/red"]) == 1
+    text = "\n".join(output(capsys))
+    assert "service     red-epp:9002, missing; may not create services in acme" in text
+    assert "owner       -" in text
+    assert "only the leader knows: groups.route.version" in text
+
+
+def test_json_is_the_document(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the coordinator said it, with its exit code."""
+    pages[RED] = (200, REFUSED)
+    assert main(["explain", "acme/red", "-o", "json"]) == 1
+    assert json.loads(capsys.readouterr().out) == REFUSED
+
+
+def test_a_name_alone_if_it_is_unique(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """Looked up in the shard map; else the choices are named."""
+    row = {"namespace": "acme", "name": "red"}
+    pages["/api/v1/map"] = (200, {"pools": [row, {**row, "name": "green"}]})
+    assert main(["explain", "red"]) == 0
+    capsys.readouterr()
+    pages["/api/v1/map"] = (200, {"pools": [row, {**row, "namespace": "beta"}]})
+    assert main(["explain", "red"]) == 2
+    assert "say acme/red or beta/red" in capsys.readouterr().err
+    assert main(["explain", "blue"]) == 2
+    assert "no pool in the shard map has this name; say NAMESPACE/NAME" in capsys.readouterr().err
+
+
+def test_a_pool_that_does_not_exist(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """The coordinator's message, and 1: it was reached."""
+    message = "there is no InferencePool acme/blue among those that this fleet watches"
+    error = {"error": {"code": "unknown_pool", "message": message}}
+    pages["/api/v1/pools/acme/blue"] = (404, error)
+    assert main(["explain", "acme/blue"]) == 1
+    assert capsys.readouterr().err == f"epp-fleet: {message}\n"
+
+
+def test_an_older_coordinator_has_no_such_page(
+    pages: Pages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A 404 of the router is not an answer about the pool."""
+    assert main(["explain", "acme/old"]) == 3
+    assert "there is nothing here" in capsys.readouterr().err
+
+
+def test_an_answer_that_lacks_something(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """Said, not traced."""
+    pages[RED] = (200, {"format": 1})
+    assert main(["explain", "acme/red"]) == 1
+    assert "the coordinator's answer lacks something" in capsys.readouterr().err

@@ -84,6 +84,7 @@ __all__ = [
     "Garbage",
     "HalfOpen",
     "Hold",
+    "Raw",
     "Refusal",
     "Reset",
     "Resource",

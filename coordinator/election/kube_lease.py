@@ -87,6 +87,7 @@ class KubeLeaseElection:
         self._path = f"{self._leases}/{self._name}"
         self._clock = clock
         self._record: LeaseRecord | None = None
+        self._observed: tuple[str, int] | None = None
         self._changed_at = float("-inf")
         self._told_at = float("-inf")
         self._pending: tuple[int, str] | None = None
@@ -175,10 +176,11 @@ class KubeLeaseElection:
 
     async def observe(self) -> Standing:
         """See `Election.observe`. No request while the watch tells of renewals."""
-        self._news.clear()
         silent = self._clock.monotonic() - self._told_at
         if silent > TRUST_RENEWALS * self._timers.renew_seconds:
             await self._read()
+        self._observed = _public(self._record)
+        self._news.clear()
         return self._standing()
 
     async def changed(self) -> None:
@@ -240,11 +242,10 @@ class KubeLeaseElection:
         self._learn(read_lease(raw))
 
     def _learn(self, record: LeaseRecord | None) -> None:
-        before = self._record
-        if record is None or not record.same_state(before):
+        if record is None or not record.same_state(self._record):
             self._changed_at = self._clock.monotonic()
         self._record = record
-        if _public(before) != _public(record):
+        if _public(record) != self._observed:
             self._news.set()
 
     def _free(self, record: LeaseRecord) -> bool:

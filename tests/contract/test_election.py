@@ -41,6 +41,13 @@ class Arena:
     def others(self, one: Coordinator) -> list[Coordinator]:
         return [coordinator for coordinator in self.fleet if coordinator is not one]
 
+    async def traced(self, *lines: str) -> None:
+        """Exactly these things happened, the last of them perhaps in a moment."""
+        async with asyncio.timeout(5.0):
+            while len(self.trace) < len(lines):
+                await asyncio.sleep(0.001)
+        assert self.trace == list(lines)
+
     async def close(self) -> None:
         for coordinator in self.fleet:
             await coordinator.stop()
@@ -96,7 +103,7 @@ async def test_exactly_one_of_three_leads(arena: Arena) -> None:
     async with asyncio.timeout(20.0):
         while any(c.candidate.standing().leader != leader.info for c in arena.fleet):
             await asyncio.sleep(0.01)
-    assert arena.trace == [f"{leader.info.id} starts 1"]
+    await arena.traced(f"{leader.info.id} starts 1")
 
 
 async def test_a_leader_is_not_replaced_while_it_renews(arena: Arena) -> None:
@@ -104,7 +111,7 @@ async def test_a_leader_is_not_replaced_while_it_renews(arena: Arena) -> None:
     leader = await until_one_leads(arena.fleet)
     await asyncio.sleep(1.2 * SETTINGS.ttl_seconds)
     assert leader.leads()
-    assert arena.trace == [f"{leader.info.id} starts 1"]
+    await arena.traced(f"{leader.info.id} starts 1")
 
 
 async def test_a_stopped_leader_releases_after_its_work_ended(arena: Arena) -> None:
@@ -118,11 +125,11 @@ async def test_a_stopped_leader_releases_after_its_work_ended(arena: Arena) -> N
     await leader.stop()
     heir = await until_one_leads(arena.others(leader))
     assert loop.time() - stopped < SETTINGS.ttl_seconds / 2
-    assert arena.trace == [
+    await arena.traced(
         f"{leader.info.id} starts 1",
         f"{leader.info.id} ends",
         f"{heir.info.id} starts 2",
-    ]
+    )
 
 
 async def test_an_emptied_home_gives_a_higher_epoch(arena: Arena) -> None:
@@ -138,7 +145,7 @@ async def test_an_emptied_home_gives_a_higher_epoch(arena: Arena) -> None:
             await asyncio.sleep(0.01)
     assert await until_one_leads(arena.fleet) is leader
     assert leader.epoch == 42
-    assert arena.trace == [f"{leader.info.id} starts 1"]
+    await arena.traced(f"{leader.info.id} starts 1")
 
 
 async def test_a_reported_epoch_is_overtaken(arena: Arena) -> None:
@@ -149,7 +156,7 @@ async def test_a_reported_epoch_is_overtaken(arena: Arena) -> None:
         while leader.epoch <= 30:
             await asyncio.sleep(0.01)
     assert leader.epoch == 31
-    assert arena.trace == [f"{leader.info.id} starts 1"]
+    await arena.traced(f"{leader.info.id} starts 1")
 
 
 async def test_a_held_lease_is_not_given(arena: Arena) -> None:

@@ -340,6 +340,16 @@ async def test_a_follower_hears_of_a_release_at_once(world: World) -> None:
     assert await world.b.observe() == Standing(None, 0)
 
 
+async def test_what_was_observed_is_no_news(world: World) -> None:
+    """The look's own answer does not call for another look."""
+    await won(world.a)
+    await world.b.observe()
+    news = asyncio.create_task(world.b.changed())
+    await asyncio.sleep(1.0)
+    assert not news.done()
+    news.cancel()
+
+
 async def test_a_dead_watch_is_made_good_by_looking(world: World) -> None:
     """The watch ended and cannot be opened: after two silent renewals each look is a request."""
     term = await won(world.a)

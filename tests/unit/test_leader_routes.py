@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.election.contract import Term
 from coordinator.leader.doubt import LeaseInDoubt
-from coordinator.leader.routekeeping import BATCH, RouteKeeper
+from coordinator.leader.routekeeping import STAMP_BATCH, RouteKeeper
 from coordinator.routes.contract import Route, WriteResult
 from fleet.errors import RouteError
 from fleet.model import (
@@ -262,7 +262,7 @@ async def test_more_routes_than_fit_into_a_lease_are_written_in_batches() -> Non
         *(Route(GroupKey("ns", s, 9002), ("w0:9002",), EpochVersion(4, 1)) for s in many(1000))
     )
     await world.keeper.take_over(None)
-    for _ in range(5):
+    for _ in range(9):
         await world.keeper.repair()
     assert len(routes.order()) == 1000
     assert {v.epoch for _, v in (await world.standing()).values()} == {5}
@@ -301,7 +301,7 @@ async def test_a_new_map_goes_before_what_is_left() -> None:
     routes.after = dies
     await world.keeper.take_over(None)
     await task[0]
-    assert routes.order().index("s900") <= 2 * BATCH
+    assert routes.order().index("s900") <= STAMP_BATCH
     assert (await world.standing())["s900"] == (("w1:9002",), EpochVersion(5, 3))
 
 
@@ -340,6 +340,6 @@ async def test_a_lease_in_doubt_ends_the_batches_and_loses_nothing() -> None:
     with pytest.raises(LeaseInDoubt):
         await world.keeper.follow(a_map(EpochVersion(5, 3), **many(600)))
     doubt = False
-    for _ in range(3):
+    for _ in range(5):
         await world.keeper.repair()
     assert set(await world.standing()) == set(many(600))

@@ -615,3 +615,30 @@ async def test_what_became_of_picked_requests_is_counted(running: Running, peer:
     assert found["epp_fleet_usage_unreadable_total"] == 1
     assert found['epp_fleet_served_elsewhere_total{namespace="ns1",pool="pool-a"}'] == 1
     assert found['epp_fleet_picks_total{outcome="picked"}'] == 3
+
+
+@pytest.mark.parametrize("port", ["ext_proc", "health", "internal"])
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)) * 2,
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x00" * 64,
+    ],
+    ids=["TLS", "HTTP/1.1", "nothing"],
+)
+async def test_a_client_of_another_protocol_fails_fast(
+    running: Running, port: str, greeting: bytes
+) -> None:
+    """TLS or HTTP/1.1 spoken to a plaintext gRPC port: closed at once instead of a silent hang
+    (inference-extension#582)."""
+    host, _, number = getattr(running.worker.addresses, port).rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(number))
+    writer.write(greeting)
+    async with asyncio.timeout(2):
+        with contextlib.suppress(ConnectionResetError):
+            while await reader.read(65536):
+                continue
+    writer.close()
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        await writer.wait_closed()

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import logging
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +17,7 @@ from epp_worker.datalayer.fetch import ScrapeFailed
 from epp_worker.datalayer.metrics_text import EngineMetrics
 from epp_worker.datalayer.scraper import Scraper
 from epp_worker.scheduling.contract import PickRequest, Refusal
-from epp_worker.scheduling.pool import PoolState
+from epp_worker.scheduling.pool import EndpointState, PoolState
 from fleet.model.identity import PoolRef
 from fleet.model.pools import Endpoint, Pool
 from fleet.settings.model import ScrapeSettings
@@ -364,3 +366,33 @@ async def test_what_scraping_found_is_counted() -> None:
         assert scraper.counts() == ScrapeCounts(
             good=2, failed=1, dropped_values=2, endpoints_failing=1
         )
+
+
+async def test_500_roll_outs_leave_nothing_behind() -> None:
+    """Ten pods, replaced again and again under the same names and addresses, some with requests
+    open across it: no state, connection or count of the dead ones stays, and what ends late does
+    not bring them back (inference-extension#1289, llm-d-router#1738)."""
+    fetches, pool = Fetches(), pool_of("p", 10)
+    pods = [state.endpoint for state in pool.endpoints()]
+    fetches.hangs = {pods[0].address}
+    open_picks = []
+    async with scraping(fetches, pool) as scraper:
+        for life in range(500):
+            picked = pool.pick(PickRequest("m", None, lambda _: None))
+            assert not isinstance(picked, Refusal)
+            open_picks.append(picked)
+            pool.set_endpoints([replace(pod, pod_uid=f"{pod.pod}-{life}") for pod in pods])
+            scraper.refresh(pool)
+            await asyncio.sleep(0.02)
+        assert set(pool.inflight().values()) == {0}
+        for pick_ in open_picks:
+            pick_.served_by(pods[1].address)
+            pick_.release()
+        assert set(pool.inflight().values()) == {0}
+        del picked, pick_
+        open_picks.clear()
+        await asyncio.sleep(3)
+        gc.collect()
+        assert sum(isinstance(one, EndpointState) for one in gc.get_objects()) == 10
+        assert fetches.open <= 1
+        assert len(asyncio.all_tasks()) <= 3

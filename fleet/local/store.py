@@ -56,9 +56,11 @@ def _why(error: BaseException) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TimeoutError | redis.exceptions.TimeoutError):
-            return f"nothing for {ANSWER_SECONDS:.0f} s"
-        if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
-            return os.strerror(cause.errno).lower()
+            return f"no answer within {ANSWER_SECONDS:.0f} s"
+        if isinstance(cause, OSError) and cause.errno is not None:
+            # Resolvers have (negative) numbers and words of their own.
+            words = os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)
+            return words.lower()
         cause = cause.__cause__ or cause.__context__
     return str(error) or type(error).__name__
 

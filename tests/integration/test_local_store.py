@@ -1,0 +1,40 @@
+"""A Redis that somebody else runs, as local mode looks at it: away, silent, or not for us."""
+
+import socket
+
+import pytest
+
+from fleet.errors import SettingsError
+from fleet.local.store import NoAnswer, ping
+from tests.valkey import Valkey, free_port
+
+
+async def test_who_does_not_answer_is_told_in_plain_words() -> None:
+    """Nobody listens, no such socket, no such host: the system's words, without numbers."""
+    with pytest.raises(NoAnswer, match=r"^connection refused$"):
+        await ping(f"redis://127.0.0.1:{free_port()}/0")
+    with pytest.raises(NoAnswer, match=r"^no such file or directory$"):
+        await ping("unix:///nowhere.sock")
+
+
+async def test_a_silent_server_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It listens and says nothing."""
+    monkeypatch.setattr("fleet.local.store.ANSWER_SECONDS", 0.05)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(1)
+        with pytest.raises(NoAnswer, match=r"^no answer within"):
+            await ping(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+
+
+async def test_a_refusal_is_a_setting_to_mend() -> None:
+    """Wrong or no password; the right one is good."""
+    server = Valkey(arguments=("--requirepass", "hidden"))
+    try:
+        server.start()
+        for user in (":mistaken@", ""):
+            with pytest.raises(SettingsError, match="refuses us"):
+                await ping(f"redis://{user}127.0.0.1:{server.port}/0")
+        await ping(f"redis://:hidden@127.0.0.1:{server.port}/0")
+    finally:
+        server.kill()

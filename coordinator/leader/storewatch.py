@@ -2,7 +2,9 @@
 
 Where the lease is in the store, a term begins with the store's answer. Where it is elsewhere, the
 store may be away for as long as it likes: the term begins with what its process remembers and with
-what workers say, and hears what the store remembers once that is back.
+what workers say, and hears what the store remembers once that is back. It begins with neither
+while somebody leads by a lease in the store: a fleet that changes its kind of election is led by
+one at a time.
 """
 
 import logging
@@ -62,7 +64,11 @@ class StoreWatch:
         """Return once the stored map was told, or may come later."""
         while not self.recalled:
             try:
-                await self._read_map()
+                if await self._led_from_here():
+                    self._loud.warning("a lease in the store is held, waiting for its end")
+                    await self._clock.sleep(self._tick_seconds)
+                else:
+                    await self._read_map()
             except StoreUnavailable as error:
                 if not self._in_store:
                     log.warning("store away, beginning without it", extra={"error": str(error)})
@@ -87,6 +93,10 @@ class StoreWatch:
                 self._signals.beats(beats)
             self._signals.wake()
             await self._clock.sleep(self._tick_seconds)
+
+    async def _led_from_here(self) -> bool:
+        """Whether the fleet is changing its kind of election, and the former leader still leads."""
+        return not self._in_store and (await self._store.lease()).leader is not None
 
     async def _read_map(self) -> None:
         try:

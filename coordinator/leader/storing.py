@@ -132,6 +132,8 @@ class StoreBehind:
     async def _look(self) -> None:
         """Whether the store has what we stored: it may have been emptied or rolled back."""
         found = await self._store.lease()
+        if found.leader is not None:
+            raise LeadershipLost(f"{found.leader.id} leads by a lease in the store")
         version = found.map_version or NONE
         if max(found.epoch, version.epoch) > self._term().epoch:
             self._saw(EpochVersion(max(found.epoch, version.epoch), 0))
@@ -168,10 +170,8 @@ class StoreBehind:
     def _refused(self, error: StoreRefused) -> None:
         self._whole = True
         term = self._term_or_none()
-        if term is None:
-            return
-        if error.holder not in (None, term.leader.id):
-            raise LeadershipLost(f"{error.holder} leads: {error}") from None
+        if term is None or error.holder is not None:
+            return  # the next look tells who leads
         self._loud.warning("map refused by the store", error=error)
         if error.epoch > term.epoch:
             self._saw(EpochVersion(error.epoch, 0))

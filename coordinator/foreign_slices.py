@@ -1,7 +1,8 @@
 """Who else has EndpointSlices in which Service.
 
-One list+watch of all slices that do not bear this fleet's label; of each only the Service and the
-writer are kept. The label selector leaves out our own, which are the most that change.
+Slices of other managers and those of other fleets are listed and watched; of each only the Service
+and the writer are kept. Label selectors leave out this fleet's own. They cannot go by the fleet's
+label alone: the controller that makes slices from selectors copies a Service's labels to them.
 """
 
 import asyncio
@@ -17,7 +18,12 @@ from fleet.kube.listwatch import ListWatch
 from fleet.kube.listwatch_cache import Delta
 from fleet.kube.listwatch_events import Collection
 from fleet.kube.listwatch_pace import Pace
-from fleet.kube.names import FLEET_LABEL, SERVICE_NAME_LABEL, SLICE_MANAGED_BY_LABEL
+from fleet.kube.names import (
+    FLEET_LABEL,
+    MANAGED_BY,
+    SERVICE_NAME_LABEL,
+    SLICE_MANAGED_BY_LABEL,
+)
 from fleet.settings.model import KubernetesSettings
 
 SLICES_API = "/apis/discovery.k8s.io/v1"
@@ -33,10 +39,12 @@ class _Slice(NamedTuple):
 def _keep(raw: Raw) -> _Slice:
     metadata = raw["metadata"]
     labels = metadata.get("labels") or {}
+    manager = labels.get(SLICE_MANAGED_BY_LABEL, "")
+    fleet = labels.get(FLEET_LABEL, "") if manager == MANAGED_BY else ""
     service = labels.get(SERVICE_NAME_LABEL)
     return _Slice(
         ServiceKey(metadata["namespace"], service) if service else None,
-        SliceWriter(labels.get(SLICE_MANAGED_BY_LABEL, ""), labels.get(FLEET_LABEL, "")),
+        SliceWriter(manager, fleet),
     )
 
 
@@ -71,9 +79,13 @@ class WatchedSlices:
                 clock=clock,
                 rng=rng,
                 synced=self._one_synced,
-                selectors={"labelSelector": f"{FLEET_LABEL}!={fleet}"},
+                selectors={"labelSelector": selector},
             )
             for namespace in (namespaces or (None,))
+            for selector in (
+                f"{SLICE_MANAGED_BY_LABEL}!={MANAGED_BY}",
+                f"{SLICE_MANAGED_BY_LABEL}={MANAGED_BY},{FLEET_LABEL}!={fleet}",
+            )
         ]
 
     def start(self) -> None:

@@ -111,6 +111,10 @@ class EdsRoutes:
         async with self._reading:
             return await _in_thread(self._read_all)
 
+    def where(self, group: GroupKey) -> str:
+        """The file that holds the route of `group`, there or not."""
+        return f"EDS file {EdsFile(self._directory, group, self._clock).path}"
+
     async def write(self, routes: Sequence[Route], term: Term) -> WriteResult:
         """Write in the given order; routes whose lock is held come last.
 

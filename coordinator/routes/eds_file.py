@@ -30,7 +30,7 @@ class EdsFile:
         self.group = group
         self._name = file_name(group)
         self._directory = directory
-        self._path = directory / self._name
+        self.path = directory / self._name
         self._lock_path = directory / LOCKS / self._name
         self._clock = clock
 
@@ -73,7 +73,7 @@ class EdsFile:
     def read(self) -> Route | None:
         """What stands there; None for nothing and for what cannot be read as a route."""
         try:
-            with self._path.open("rb") as file:
+            with self.path.open("rb") as file:
                 return decode(self.group, file.read(MAX_FILE_BYTES))
         except (FileNotFoundError, FormatError):
             return None
@@ -94,12 +94,12 @@ class EdsFile:
         return True
 
     def _rename(self, temporary: Path) -> None:
-        temporary.replace(self._path)
+        temporary.replace(self.path)
 
     def remove(self, term: Term) -> bool:
         """Delete the file and its lock unless `term` is over; whether it was done."""
         if not term.valid(self._clock.monotonic()):
             return False
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
         self._lock_path.unlink(missing_ok=True)
         return True

@@ -29,6 +29,11 @@ _TURN_SECONDS: Final = 0.003
 have read beyond waits for the next turn, after everybody else's. One read of 256 KiB may hold
 37,000 messages: 0.4 s of work."""
 
+_LEAST_SECONDS: Final = 0.0005
+"""But each at least this long: changing from one to the next costs something too."""
+
+_NOTHING: Final = (b"", 0)
+
 _LONG_FRAME: Final = 64
 """Bytes of a frame after which the clock is read; after shorter ones, only now and then."""
 
@@ -47,6 +52,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_have",
+        "_later",
         "_need",
         "_pieces",
         "_preface_seen",
@@ -106,6 +112,7 @@ class Connection(asyncio.Protocol):
         self._size_update = True
         self._preface_seen = False
         self.again = b""
+        self._later = _NOTHING
         self._resting = False
         self._pieces: list[bytes] = []
         self._have = 0
@@ -148,11 +155,11 @@ class Connection(asyncio.Protocol):
             self._pieces.clear()
         self._work(data)
 
-    def _work(self, data: bytes) -> None:
+    def _work(self, data: bytes, at: int = 0) -> None:
         out = self.out
         out.due = True  # what this read makes us say leaves with the flush below
         try:
-            self._read(data)
+            self._read(data, at)
         except ConnectionFault as fault:
             self.fail(fault)
         else:
@@ -319,16 +326,15 @@ class Connection(asyncio.Protocol):
 
     # Inside
 
-    def _read(self, data: bytes) -> None:
+    def _read(self, data: bytes, at: int) -> None:
         end = len(data)
-        at = 0
         if not self._preface_seen:
             at = self._read_preface(data)
             if not at:
                 return
         need = frames.HEAD_BYTES
         now = self.shared.loop.time
-        until = now() + _TURN_SECONDS / (1 + self.shared.resting)
+        until = now() + max(_TURN_SECONDS / (1 + self.shared.resting), _LEAST_SECONDS)
         walked = 0
         while end - at >= frames.HEAD_BYTES:
             high, low, kind, flags, stream_id = frames.read_head(data, at)
@@ -345,10 +351,10 @@ class Connection(asyncio.Protocol):
             walked += 1
             if self.again:
                 again, self.again = self.again, b""
-                self._rest(again + data[at:])
+                self._rest(again + data[at:], 0)
                 return
             if (size >= _LONG_FRAME or not walked & 15) and at < end and now() >= until:
-                self._rest(data[at:])
+                self._rest(data, at)
                 return
         if at < end:
             self._keep(data[at:], need)
@@ -370,9 +376,9 @@ class Connection(asyncio.Protocol):
         self._have = len(rest)
         self._need = need
 
-    def _rest(self, rest: bytes) -> None:
-        """Let all others have their turn before the rest of what was read."""
-        self._pieces.append(rest)
+    def _rest(self, data: bytes, at: int) -> None:
+        """Let all others have their turn before the rest of what was read, data[at:]."""
+        self._later = (data, at)
         self._resting = True
         self.shared.resting += 1
         self._transport.pause_reading()
@@ -382,10 +388,12 @@ class Connection(asyncio.Protocol):
         self.shared.resting -= 1
         if self.closing:
             return
-        data = b"".join(self._pieces)
-        self._pieces.clear()
+        (data, at), self._later = self._later, _NOTHING
+        if self._pieces:
+            data, at = b"".join((data[at:], *self._pieces)), 0
+            self._pieces.clear()
         self._resting = False
-        self._work(data)
+        self._work(data, at)
         if not self._resting and not self.closing:
             self._transport.resume_reading()
 

@@ -235,9 +235,11 @@ def _on_settings(
             connection.out.max_frame = min(value, _LONGEST_FRAME)
         elif name == settings.HEADER_TABLE_SIZE:
             connection.table_changed(value)
+    # First the acknowledgement, then what the new windows let out: grpc-core counts a window as
+    # opened once it has been acknowledged, and resets a stream whose DATA comes before.
+    connection.out.put(frames.SETTINGS_ACK)
     if window != connection.initial_window:
         _move_windows(connection, window)
-    connection.out.put(frames.SETTINGS_ACK)
 
 
 def _move_windows(connection: "Connection", value: int) -> None:

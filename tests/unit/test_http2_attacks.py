@@ -71,6 +71,16 @@ def test_many_window_sizes_in_one_frame_move_each_stream_once(
     assert moves == [stream]
 
 
+def test_settings_are_acknowledged_before_their_windows_are_used() -> None:
+    """grpc-core resets a stream whose DATA overtakes the acknowledgement of a larger window."""
+    wire = Wire()
+    joined(wire, frames.PREFACE + windows(0))
+    wire.feed(headers(1) + data(1, grpc(b"hello")))
+    assert not [kind for kind, *_ in wire.frames() if kind == frames.DATA]
+    kinds = [kind for kind, *_ in wire.talk(windows(100))]
+    assert kinds == [frames.SETTINGS, frames.DATA]
+
+
 def test_moving_the_windows_of_many_streams_counts_as_many_idle_frames() -> None:
     """A SETTINGS frame that moves 160 streams weighs as much as ten idle frames, and one more."""
     wire = Wire(limits=Http2Limits(max_idle_frames=100))

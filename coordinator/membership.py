@@ -138,13 +138,12 @@ class Membership:
         *,
         now: float,
         wall: float = 0.0,
-        dead: Sequence[DeadMember] = (),
     ) -> None:
-        """Begin at monotonic `now`; `wall` is the same moment for people, `dead` of old is kept."""
+        """Begin at monotonic `now`; `wall` is the same moment for people."""
         self._ttl = settings.ttl_seconds
         self._window = settings.refusal_gap_seconds * REFUSAL_WINDOW_GAPS
         self._lives: dict[str, _Life] = {}
-        self._dead: dict[tuple[str, str], DeadMember] = {(d.id, d.incarnation): d for d in dead}
+        self._dead: dict[tuple[str, str], DeadMember] = {}
         self._graves: list[_Grave] = []
         self._strangers: dict[str, tuple[Member, float]] = {}
         self._deaths: list[Death] = []

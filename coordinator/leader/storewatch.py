@@ -38,12 +38,14 @@ class StoreWatch:
         term: Callable[[], Term],
         in_store: bool,
         recall: Callable[[ShardMap], None],
+        overtake: Callable[[int], None],
         tick_seconds: float,
         clock: Clock,
     ) -> None:
         """Args:
         in_store: whether the lease is in this store.
         recall: told of the stored map, once.
+        overtake: told of the epoch that the store has when the term begins.
         """
         self.recalled = False
         self._store = store
@@ -51,6 +53,7 @@ class StoreWatch:
         self._term = term
         self._in_store = in_store
         self._recall = recall
+        self._overtake = overtake
         self._tick_seconds = tick_seconds
         self._clock = clock
         self._to_forget: list[Member] = []
@@ -64,11 +67,10 @@ class StoreWatch:
         """Return once the stored map was told, or may come later."""
         while not self.recalled:
             try:
-                if await self._led_from_here():
-                    self._loud.warning("a lease in the store is held, waiting for its end")
-                    await self._clock.sleep(self._tick_seconds)
-                else:
+                if self._in_store or await self._may_lead():
                     await self._read_map()
+                else:
+                    await self._clock.sleep(self._tick_seconds)
             except StoreUnavailable as error:
                 if not self._in_store:
                     log.warning("store away, beginning without it", extra={"error": str(error)})
@@ -94,9 +96,15 @@ class StoreWatch:
             self._signals.wake()
             await self._clock.sleep(self._tick_seconds)
 
-    async def _led_from_here(self) -> bool:
-        """Whether the fleet is changing its kind of election, and the former leader still leads."""
-        return not self._in_store and (await self._store.lease()).leader is not None
+    async def _may_lead(self) -> bool:
+        """Whether nobody leads by a lease in the store, as while the fleet changes its kind of
+        election. An epoch that the store has already was given there: ours must be another one."""
+        found = await self._store.lease()
+        if found.leader is not None:
+            self._loud.warning("a lease in the store is held, waiting for its end")
+            return False
+        self._overtake(found.epoch)
+        return True
 
     async def _read_map(self) -> None:
         try:

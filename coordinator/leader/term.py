@@ -65,6 +65,7 @@ class LeaderTerm:
         require_epoch_above: Callable[[int], None],
     ) -> None:
         self._leadership = leadership
+        self._require_epoch_above = require_epoch_above
         self._around = surroundings
         self._clock = surroundings.clock
         settings = surroundings.settings
@@ -93,6 +94,7 @@ class LeaderTerm:
             term=self._term,
             in_store=surroundings.in_store,
             recall=self._recalled,
+            overtake=self._overtake,
             tick_seconds=settings.coordinator.tick_seconds,
             clock=self._clock,
         )
@@ -204,6 +206,10 @@ class LeaderTerm:
         self._membership.died_before(previous.dead)
         for member in recall.known_members(previous, self._around.knowledge.members):
             self._membership.knew(member, self._started)
+
+    def _overtake(self, stored: int) -> None:
+        if stored >= self._leadership.epoch:
+            self._require_epoch_above(stored)
 
     # -- watching -------------------------------------------------------------------------------
 

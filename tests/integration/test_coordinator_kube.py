@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleet.errors import FleetError
-from fleet.model import Hold, MemberState, Reason, ShardMap, Signal
+from fleet.model import Hold, LeaderInfo, MemberState, Reason, ShardMap, Signal
 from fleet.model.identity import NONE
 from tests.coordinators import Fleet, running_fleet, until
 from tests.fake_api_server import LEASES, FakeApiServer
@@ -248,3 +248,40 @@ async def test_a_leader_that_knows_nothing_publishes_nothing(
         assert heir.map is None
         valkey.resume()
         assert await fleet.settled(6) == before
+
+
+async def test_a_worker_hangs_while_the_store_is_away(
+    tmp_path: Path, valkey: Valkey, kube: FakeApiServer
+) -> None:
+    """Its control stream is silent and its health port answers nothing for two member TTLs."""
+    config = kube.kubeconfig(tmp_path)
+    async with running_fleet(tmp_path, valkey.url, workers=3, kubeconfig=config) as fleet:
+        await until_stored(fleet)
+        valkey.kill()
+        hung = fleet.workers["worker-2"]
+        hung.hang()
+        took = await gone_from_routes(fleet, hung.member.addresses.ext_proc, within=7.0)
+        ttl = fleet.settings.membership.ttl_seconds
+        assert ttl < took < 2 * ttl + 1.5
+
+
+async def test_a_fleet_that_changes_its_kind_of_election_is_led_by_one_at_a_time(
+    tmp_path: Path, valkey: Valkey, kube: FakeApiServer
+) -> None:
+    """A lease in the store, of a coordinator of before or of afterwards: the leader by Lease stands
+    back while it is held, and goes on above it.
+    """
+    config = kube.kubeconfig(tmp_path)
+    async with running_fleet(tmp_path, valkey.url, kubeconfig=config) as fleet:
+        await until_stored(fleet)
+        before, epoch = fleet.owners(), known(fleet.map).version.epoch
+        rival = LeaderInfo("rival", "127.0.0.1:1", "127.0.0.1:1")
+        lease = await fleet.store.acquire(rival, floor=0, ttl_seconds=2.5, request="r")
+        assert lease.epoch == epoch + 1
+        await until(lambda: not fleet.leaders(), what="it stands back", seconds=2.0)
+        held = lease.remaining_seconds
+        began = time.monotonic()
+        await until(lambda: fleet.owned(6) and known(fleet.map).version.epoch > epoch + 1)
+        assert time.monotonic() - began > held - 1.0
+        assert fleet.owners() == before
+        await until_stored(fleet)

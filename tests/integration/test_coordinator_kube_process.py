@@ -209,40 +209,80 @@ async def test_a_stopped_coordinator_gives_the_lease_up(by_lease: Processes) -> 
     assert time.monotonic() - began < 2.5
 
 
-async def test_a_fleet_in_a_cluster_serves_a_pool_that_is_applied(processes: Processes) -> None:
-    """All kinds `auto`, no folder named: pools, Service, EndpointSlice and Lease are objects of the
-    API server.
-    """
-    await processes.worker("worker-0")
-    in_cluster = {"EPP_FLEET_SOURCE__MANIFESTS": "", "EPP_FLEET_ROUTES__EDS_DIRECTORY": ""}
-    process = processes.start("coordinator-0", in_cluster)
-    await asyncio.to_thread(process.wait_ready)
-    applied = {
-        "apiVersion": "inference.networking.k8s.io/v1",
-        "kind": "InferencePool",
-        "metadata": {"name": "llama", "namespace": "team-a"},
-        "spec": {
-            "selector": {"matchLabels": {"app": "llama"}},
-            "targetPorts": [{"number": 8000}],
-            "endpointPickerRef": {"name": "llama-epp", "port": {"number": 9002}},
-        },
-    }
-    processes.kube.put(applied)
-    address = processes.workers["worker-0"].member.addresses.ext_proc
+IN_CLUSTER = {"EPP_FLEET_SOURCE__MANIFESTS": "", "EPP_FLEET_ROUTES__EDS_DIRECTORY": ""}
+"""All kinds `auto`, no folder named."""
+
+POOL: dict[str, Any] = {
+    "apiVersion": "inference.networking.k8s.io/v1",
+    "kind": "InferencePool",
+    "metadata": {"name": "llama", "namespace": "team-a"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "llama"}},
+        "targetPorts": [{"number": 8000}],
+        "endpointPickerRef": {"name": "llama-epp", "port": {"number": 9002}},
+    },
+}
+
+
+def served_by(kube: FakeApiServer, address: str) -> bool:
+    """Whether some EndpointSlice has this address."""
     host, _, port = address.rpartition(":")
+    return any(
+        endpoint["addresses"] == [host] and each["ports"][0]["port"] == int(port)
+        for each in kube.store.all(SLICES, lambda _: True)
+        for endpoint in each["endpoints"]
+    )
 
-    def served() -> bool:
-        slices = processes.kube.store.all(SLICES, lambda _: True)
-        return any(
-            endpoint["addresses"] == [host] and each["ports"][0]["port"] == int(port)
-            for each in slices
-            for endpoint in each["endpoints"]
-        )
 
-    await until(served, "an EndpointSlice with the worker's address")
+async def test_a_fleet_in_a_cluster_serves_a_pool_that_is_applied(processes: Processes) -> None:
+    """Pools, Service, EndpointSlice and Lease are objects of the API server."""
+    worker = await processes.worker("worker-0")
+    process = processes.start("coordinator-0", IN_CLUSTER)
+    await asyncio.to_thread(process.wait_ready)
+    processes.kube.put(POOL)
+    address = worker.member.addresses.ext_proc
+    await until(lambda: served_by(processes.kube, address), "a slice with the worker's address")
     (service,) = processes.kube.store.all(SERVICES, lambda _: True)
     assert service["metadata"]["name"] == "llama-epp"
     assert len(processes.kube.store.all(POOLS, lambda _: True)) == 1
     assert processes.lease()["spec"]["holderIdentity"] == "coordinator-0"
     assert await asyncio.to_thread(process.terminate) == 0
     assert "holderIdentity" not in processes.lease()["spec"]
+
+
+async def test_a_worker_that_nobody_told_of_is_found_by_its_pod(processes: Processes) -> None:
+    """The store was never there, the coordinator is new: the pod says where its worker listens.
+    When that pod is gone, its worker is dead, with the store still away.
+    """
+    processes.valkey.kill()
+    worker = await processes.worker("worker-0")
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "worker-0",
+            "namespace": "epp",
+            "labels": {
+                "app.kubernetes.io/name": "epp-fleet",
+                "app.kubernetes.io/component": "worker",
+            },
+        },
+        "status": {"phase": "Running", "podIP": "127.0.0.1"},
+    }
+    processes.kube.put(pod)
+    processes.kube.put(POOL)
+    internal = worker.member.addresses.internal.rpartition(":")[2]
+    process = processes.start(
+        "coordinator-0", {**IN_CLUSTER, "EPP_FLEET_WORKER__INTERNAL_PORT": internal}
+    )
+    address = worker.member.addresses.ext_proc
+    await until(lambda: served_by(processes.kube, address), "a slice with the worker's address")
+    await worker.kill()
+    processes.kube.store.remove(pod)
+    took = await until(
+        lambda: not served_by(processes.kube, address), "no slice with it", seconds=BUDGET_SECONDS
+    )
+    assert took < BUDGET_SECONDS
+    found = await asyncio.to_thread(process.get, "/api/v1/workers")
+    (status,) = found["workers"]
+    assert status["state"] == "dead"

@@ -284,7 +284,8 @@ def test_dead_is_final_also_for_the_next_leader() -> None:
     membership.connects(member, R, R, 1.0)
     membership.connects(member, R, R, 1.05)
     membership.judge(1.05)
-    heir = Membership(SETTINGS, now=50.0, dead=membership.dead())
+    heir = Membership(SETTINGS, now=50.0)
+    heir.died_before(membership.dead())
     heir.knew(member, 50.0)
     beat(heir, [member], 50.0)
     assert heir.hello(member, 50.1) is Answer.DEAD

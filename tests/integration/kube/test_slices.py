@@ -45,6 +45,7 @@ class World:
             fleet=namespace, kubernetes=KubernetesSettings(watch_namespaces=namespace)
         )
         self.stale = 0
+        self.seen: list[EpochVersion] = []
 
     def group(self, service: str, port: int = 9002) -> GroupKey:
         return GroupKey(self.namespace, service, port)
@@ -80,7 +81,7 @@ class World:
             keeper = RouteKeeper(
                 routes,
                 term=lambda: term(epoch),
-                saw=lambda seen: None,
+                saw=self.seen.append,
                 count_stale=count,
                 clock=CLOCK,
             )
@@ -199,7 +200,11 @@ async def test_an_old_leaders_write_is_repaired_and_a_new_ones_stays(world: Worl
         assert (await other.write([late], term(4))).refused == (late.group,)
         newer = world.route("a", "192.0.2.77:9002", epoch=6)
         assert (await other.write([newer], term(6))).written == (newer.group,)
-        await asyncio.sleep(1.0)  # a repair would have come by now
+
+        async def looked() -> bool:
+            return newer.version in world.seen
+
+        await until(looked)
         assert await world.hosts("a") == ["192.0.2.77"]
 
 

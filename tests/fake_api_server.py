@@ -21,12 +21,11 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
+from tests.fake_api_answers import Answers, Seen, Target
 from tests.fake_api_faults import (
     BadEvent,
     CutMidJson,
@@ -40,7 +39,6 @@ from tests.fake_api_faults import (
     Rule,
     Status,
     StatusInside,
-    is_watch,
 )
 from tests.fake_api_store import (
     BUILT_IN,
@@ -59,9 +57,9 @@ from tests.fake_api_store import (
     Refusal,
     Resource,
     Store,
-    selection,
     status_body,
 )
+from tests.fake_api_watches import CLOSE, OpenWatch, line_of
 
 __all__ = [
     "BUILT_IN",
@@ -95,71 +93,6 @@ __all__ = [
     "Store",
 ]
 
-_OBJECT = re.compile(
-    r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)"
-    r"(?:/namespaces/(?P<namespace>[^/]+))?"
-    r"/(?P<plural>[^/]+)(?:/(?P<name>[^/]+)(?:/(?P<sub>status))?)?"
-)
-_GROUP = re.compile(r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)")
-_CLOSE = None
-"""In a watch's queue: end it."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """One request that arrived."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    body: Any
-    token: str
-
-    @property
-    def watch(self) -> bool:
-        return is_watch(self.query)
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a path names."""
-
-    resource: Resource
-    namespace: str | None
-    name: str | None
-    status: bool
-
-
-class _Watch:
-    """One open watch: lines to send."""
-
-    def __init__(self, path: str, resource: Resource, select: Callable[[Raw], bool]) -> None:
-        self.path = path
-        self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.flowing = asyncio.Event()
-        self.flowing.set()
-        self.cut = False
-        self.bookmarks = False
-        self._resource = resource
-        self._select = select
-
-    def tell(self, event: Event) -> None:
-        """Queue the event if it concerns this watch."""
-        if event.resource == self._resource:
-            seen = event.seen_through(self._select)
-            if seen is not None:
-                self.lines.put_nowait(_line(seen))
-
-    def bookmark(self, version: int) -> bytes:
-        """A bookmark's line."""
-        metadata = {"resourceVersion": str(version), "creationTimestamp": None}
-        body = {"kind": self._resource.kind, "apiVersion": self._resource.api_version}
-        return _line({"type": "BOOKMARK", "object": {**body, "metadata": metadata}})
-
-
-def _line(value: Raw) -> bytes:
-    return json.dumps(value).encode() + b"\n"
-
 
 class FakeApiServer:
     """See the module. Everything but `running` and `until` is synchronous.
@@ -173,12 +106,13 @@ class FakeApiServer:
 
     def __init__(self) -> None:
         self.store = Store()
+        self._answers = Answers(self.store)
         self.requests: list[Seen] = []
         self.tokens: set[str] | None = None
         self.watch_seconds: float | None = None
         self.port = 0
         self._rules: list[Rule] = []
-        self._watches: list[_Watch] = []
+        self._watches: list[OpenWatch] = []
         self._activity = asyncio.Event()
         self.store.listen(self._tell_watches)
 
@@ -281,14 +215,14 @@ class FakeApiServer:
         """End them in good order, as after timeoutSeconds."""
         for watch in self._matching(pattern):
             watch.flowing.set()
-            watch.lines.put_nowait(_CLOSE)
+            watch.lines.put_nowait(CLOSE)
 
     def cut_watches(self, pattern: str = "", *, half: bytes = b'{"type": "ADDED", "obj') -> None:
         """Send half a line, then reset the connections."""
         for watch in self._matching(pattern):
             watch.cut = True
             watch.lines.put_nowait(half)
-            watch.lines.put_nowait(_CLOSE)
+            watch.lines.put_nowait(CLOSE)
 
     def freeze_watches(self, pattern: str = "") -> None:
         """Send nothing more on them, and do not close them: half-open sockets."""
@@ -329,7 +263,7 @@ class FakeApiServer:
 
     # --- how it answers
 
-    def _matching(self, pattern: str) -> Iterator[_Watch]:
+    def _matching(self, pattern: str) -> Iterator[OpenWatch]:
         return (each for each in list(self._watches) if re.search(pattern, each.path))
 
     def _tell_watches(self, event: Event) -> None:
@@ -373,7 +307,8 @@ class FakeApiServer:
                 return await self._fail(request, seen, fault)
         if seen.watch and seen.method == "GET":
             return await self._watch(request, seen, fault)
-        answer = await self._normal(seen)
+        body, code = self._answers.answer(seen)
+        answer = web.json_response(body, status=code)
         if isinstance(fault, Garbage):
             return web.Response(body=fault.line, content_type="application/json")
         if isinstance(fault, CutMidJson):
@@ -385,7 +320,7 @@ class FakeApiServer:
             case ErrorEvent() if seen.watch:
                 event = {"type": "ERROR", "object": _status_of(fault.code, fault.reason)}
                 response = await self._stream(request)
-                await response.write(_line(event))
+                await response.write(line_of(event))
                 return response
             case StatusInside():
                 return web.json_response(_status_of(fault.code, fault.reason))
@@ -418,135 +353,19 @@ class FakeApiServer:
         _abort(request)
         return response
 
-    def _target(self, path: str) -> Target:
-        found = _OBJECT.fullmatch(path)
-        parts = found.groupdict() if found else {}
-        namespace, name = parts.get("namespace"), parts.get("name")
-        resources = self.store.resources
-        if found is None and (own := re.fullmatch(r"/api/v1/namespaces/([^/]+)", path)):
-            parts = {"version": "v1", "plural": "namespaces"}
-            name = own[1]
-        for each in resources:
-            if (each.group, each.version, each.plural) == (
-                parts.get("group") or "",
-                parts.get("version"),
-                parts.get("plural"),
-            ):
-                return Target(each, namespace, name, parts.get("sub") is not None)
-        raise Refusal(404, "NotFound", "the server could not find the requested resource")
-
-    async def _normal(self, seen: Seen) -> web.Response:
-        if seen.method == "GET" and (found := self._discovery(seen.path)) is not None:
-            return web.json_response(found)
-        target = self._target(seen.path)
-        namespace = target.namespace or ""
-        code = 200
-        match seen.method:
-            case "GET" if target.name is None:
-                answer = self._list(target, seen.query)
-            case "GET":
-                answer = self.store.find(target.resource, namespace, target.name or "")
-            case "POST" if target.name is None:
-                answer, code = self.store.create(target.resource, namespace, seen.body), 201
-            case "PUT" if target.name is not None:
-                body = self._with_status(target, seen.body) if target.status else seen.body
-                answer = self.store.replace(target.resource, namespace, target.name, body)
-            case "PATCH" if target.name is not None:
-                answer = self._patch(target, namespace, target.name, seen)
-            case "DELETE" if target.name is not None:
-                wanted = (seen.body or {}).get("preconditions")
-                answer = self.store.delete(target.resource, namespace, target.name, wanted)
-            case _:
-                raise Refusal(405, "MethodNotAllowed", f"{seen.method} is not supported here")
-        return web.json_response(answer, status=code)
-
-    def _with_status(self, target: Target, body: Raw) -> Raw:
-        old = self.store.find(target.resource, target.namespace or "", target.name or "")
-        metadata = {**old["metadata"]}
-        metadata.pop("resourceVersion")
-        wanted = (body.get("metadata") or {}).get("resourceVersion")
-        if wanted:
-            metadata["resourceVersion"] = wanted
-        return {**old, "metadata": metadata, "status": body.get("status")}
-
-    def _patch(self, target: Target, namespace: str, name: str, seen: Seen) -> Raw:
-        body: Raw = seen.body
-        if target.status:
-            body = {key: body[key] for key in ("status", "metadata") if key in body}
-        try:
-            return self.store.patch(target.resource, namespace, name, body)
-        except Refusal as refusal:
-            if refusal.code != 404 or "fieldManager" not in seen.query:
-                raise
-        body = {**body, "metadata": {**body.get("metadata", {}), "name": name}}
-        return self.store.create(target.resource, namespace, body)
-
-    def _list(self, target: Target, query: dict[str, str]) -> Raw:
-        limit = int(query.get("limit") or 0)
-        if query.get("continue"):
-            items, version, token, left = self.store.next_page(query["continue"], limit)
-        else:
-            items, version, token, left = self.store.page(self._selected(target, query), limit)
-        metadata: Raw = {"resourceVersion": str(version)}
-        if token:
-            metadata |= {"continue": token, "remainingItemCount": left}
-        resource = target.resource
-        if not resource.custom:
-            left_out = ("apiVersion", "kind")
-            items = [{k: v for k, v in each.items() if k not in left_out} for each in items]
-        head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version}
-        return {**head, "metadata": metadata, "items": items}
-
-    def _selected(self, target: Target, query: dict[str, str]) -> list[Raw]:
-        return self.store.all(target.resource, self._selection(target, query))
-
-    def _selection(self, target: Target, query: dict[str, str]) -> Callable[[Raw], bool]:
-        return selection(
-            target.namespace, query.get("labelSelector", ""), query.get("fieldSelector", "")
-        )
-
-    def _discovery(self, path: str) -> Raw | None:
-        resources = sorted(self.store.resources, key=lambda each: each.plural)
-        if path == "/version":
-            return {"major": "1", "minor": "37", "gitVersion": "v1.37.2"}
-        if path == "/apis":
-            groups: dict[str, list[Raw]] = {}
-            for each in resources:
-                version = {"groupVersion": each.api_version, "version": each.version}
-                if each.group and version not in groups.setdefault(each.group, []):
-                    groups[each.group].append(version)
-            named = [
-                {"name": name, "versions": versions, "preferredVersion": versions[0]}
-                for name, versions in groups.items()
-            ]
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": named}
-        found = _GROUP.fullmatch(path)
-        if found is None:
-            return None
-        group, number = found["group"] or "", found["version"]
-        kinds = [each for each in resources if (each.group, each.version) == (group, number)]
-        if not kinds:
-            raise Refusal(404, "NotFound", "the server could not find the requested resource")
-        listed = [
-            {"name": each.plural, "kind": each.kind, "namespaced": each.namespaced}
-            for each in kinds
-        ]
-        head = {"kind": "APIResourceList", "groupVersion": kinds[0].api_version}
-        return {**head, "resources": listed}
-
     async def _watch(
         self, request: web.Request, seen: Seen, fault: Fault | None
     ) -> web.StreamResponse:
-        target = self._target(seen.path)
-        select = self._selection(target, seen.query)
-        watch = _Watch(seen.path, target.resource, select)
+        target = self._answers.target(seen.path)
+        select = self._answers.selection(target, seen.query)
+        watch = OpenWatch(seen.path, target.resource, select)
         watch.bookmarks = seen.query.get("allowWatchBookmarks", "").lower() in ("1", "true")
         seconds = float(int(seen.query.get("timeoutSeconds") or 1800))
         if self.watch_seconds is not None:
             seconds = min(seconds, self.watch_seconds)
         if self._begin(watch, target, seen.query):
             response = await self._stream(request)
-            await response.write(_line({"type": "ERROR", "object": _status_of(410, "Expired")}))
+            await response.write(line_of({"type": "ERROR", "object": _status_of(410, "Expired")}))
             return response
         self._watches.append(watch)
         self._activity.set()
@@ -564,15 +383,15 @@ class FakeApiServer:
             self._activity.set()
         return response
 
-    def _begin(self, watch: _Watch, target: Target, query: dict[str, str]) -> bool:
+    def _begin(self, watch: OpenWatch, target: Target, query: dict[str, str]) -> bool:
         """Queue what the watch missed; whether its version has expired."""
         text = query.get("resourceVersion") or "0"
         if not text.isdigit():
             raise Refusal(400, "BadRequest", f"Invalid value: {text!r}: resourceVersion")
         version = int(text)
         if version == 0:
-            for each in self._selected(target, query):
-                watch.lines.put_nowait(_line({"type": "ADDED", "object": each}))
+            for each in self._answers.selected(target, query):
+                watch.lines.put_nowait(line_of({"type": "ADDED", "object": each}))
             return False
         if version < self.store.oldest:
             return True
@@ -582,11 +401,11 @@ class FakeApiServer:
         return False
 
     async def _send(
-        self, request: web.Request, response: web.StreamResponse, watch: _Watch, seconds: float
+        self, request: web.Request, response: web.StreamResponse, watch: OpenWatch, seconds: float
     ) -> None:
         try:
             async with asyncio.timeout(seconds):
-                while (line := await watch.lines.get()) is not _CLOSE:
+                while (line := await watch.lines.get()) is not CLOSE:
                     await watch.flowing.wait()
                     await response.write(line)
                     self._activity.set()

@@ -94,6 +94,10 @@ class Reads:
         """All about one pool."""
         ref = PoolRef(request.match_info["namespace"], request.match_info["name"])
         explained = self._view.explain(ref)
+        if explained is None or explained.decision is None:
+            not_ready = self._view.ready()
+            if not_ready is not None:
+                return not_now("not_ready", f"this coordinator cannot tell yet: {not_ready}")
         if explained is None:
             return self._unknown(ref)
         document = explain_document(
@@ -107,9 +111,6 @@ class Reads:
         if skipped:
             message = f"InferencePool {shown} is skipped: {'; '.join(skipped)}"
             return error_response(404, "skipped_pool", message)
-        not_ready = self._view.ready()
-        if not_ready is not None:
-            return not_now("not_ready", f"this coordinator cannot tell yet: {not_ready}")
         message = f"there is no InferencePool {shown} among those that this fleet watches"
         return error_response(404, "unknown_pool", message)
 

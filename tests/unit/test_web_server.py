@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
@@ -334,6 +334,18 @@ async def test_an_unknown_pool(served: Served) -> None:
     status, body, headers = await served.ask("GET", "/api/v1/pools/acme/green")
     assert (status, body["error"]["code"], headers["Retry-After"]) == (503, "not_ready", "1")
     assert "pools are not listed yet" in body["error"]["message"]
+
+
+async def test_before_the_first_list_a_pool_of_the_map_is_not_said_to_be_gone(
+    served: Served,
+) -> None:
+    """Only the map knows it so far: 503, unless the lists are here."""
+    served.view.explained[EXPLAINED.ref] = replace(EXPLAINED, decision=None)
+    served.view.not_ready = "pools are not listed yet"
+    assert await served.error("GET", "/api/v1/pools/acme/red") == (503, "not_ready")
+    served.view.not_ready = None
+    status, body, _ = await served.ask("GET", "/api/v1/pools/acme/red")
+    assert (status, body["claim"]["state"]) == (200, "gone")
 
 
 @pytest.mark.parametrize("path", ["/api/v1/pools/acme", "/api/v1/pools/a/b/c", "/api/v1/pools//x"])

@@ -17,7 +17,7 @@ incarnation. Being absent from the store's members is "unknown", not "dead".
 All times are monotonic seconds of the leader's clock.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple

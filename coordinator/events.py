@@ -1,14 +1,15 @@
 """Kubernetes Events on pools: why one is refused, that it was claimed, that it is served.
 
 Every replica follows the decisions, but only the leader writes. What a follower has known for
-`TOLD_SECONDS` it takes for told, so that a new leader does not tell the whole cluster's story
-again. An event's name follows from what it says: whoever writes it twice is refused by the API
-server, and that is as good as written.
+`TOLD_SECONDS` it takes for told, and so are pools that had an owner before this process began: a
+new leader does not tell the whole cluster's story again. An event's name follows from what it says:
+whoever writes it twice is refused by the API server, and that is as good as written.
 
 Each pool and reason is told once until it changes. What waits is bounded and so is its rate: a
 cluster of 10,000 refused pools must not be a flood to its API server.
 """
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from datetime import UTC, datetime
 
 from coordinator.claims import Claims, Touched
 from coordinator.ownership import Claimed
-from coordinator.ownership.notices import SERVED, Notice, notices, served
+from coordinator.ownership.notices import CLAIMED, SERVED, WARNING, Notice, notices, served
 from fleet.clock import Clock
 from fleet.errors import KubeConflict, KubeError, KubeForbidden, KubeThrottled, KubeUnavailable
 from fleet.kube.contract import KubeApi, Raw
@@ -32,6 +33,9 @@ MAX_MESSAGE = 1000
 
 MAX_WAITING = 10_000
 """Notices that wait; more are dropped, and counted in the log."""
+
+AT_ONCE = 250
+"""Pools looked at in one turn of the loop at the start."""
 
 BURST = 50
 PER_SECOND = 5.0
@@ -86,6 +90,7 @@ class Announcer:
         self._waiting: dict[tuple[PoolRef, str], _Waiting] = {}
         self._served: set[PoolId] = set()
         self._looked: ShardMap | None = None
+        self._born = clock.wall()
         self._tokens = float(BURST)
         self._filled = clock.monotonic()
         self._rest_until = 0.0
@@ -95,7 +100,10 @@ class Announcer:
         await self._claims.wait_synced()
         forget_listener = self._claims.on_change(self.decided)
         try:
-            self.decided(frozenset(self._claims.decisions()))
+            refs = tuple(self._claims.decisions())
+            for first in range(0, len(refs), AT_ONCE):
+                self.decided(frozenset(refs[first : first + AT_ONCE]))
+                await asyncio.sleep(0)
             while True:
                 self._look_at_map()
                 await self._tell()
@@ -140,6 +148,8 @@ class Announcer:
         shard_map = self._shard_map()
         if shard_map is None or shard_map is self._looked:
             return
+        if self._looked is None:
+            self._take_for_told(shard_map)
         self._looked = shard_map
         self._claims.flush()
         decisions = self._claims.decisions()
@@ -157,21 +167,29 @@ class Announcer:
         present = {pool for placement in shard_map.placements.values() for pool in placement.pools}
         self._served &= present
 
+    def _take_for_told(self, shard_map: ShardMap) -> None:
+        """Pools that had an owner before we began are no news."""
+        for placement in shard_map.placements.values():
+            if placement.owners and placement.since < self._born:
+                for pool in placement.pools:
+                    self._served.add(pool)
+                    self._waiting.pop((pool.ref, CLAIMED), None)
+
     # -- telling ----------------------------------------------------------------------------------
 
     async def _tell(self) -> None:
         now = self._clock.monotonic()
         if not self._leading():
             old = [key for key, each in self._waiting.items() if now - each.since > TOLD_SECONDS]
-            for key in old:
-                del self._waiting[key]
+            for told in old:
+                del self._waiting[told]
             return
         self._tokens = min(float(BURST), self._tokens + PER_SECOND * (now - self._filled))
         self._filled = now
-        while self._waiting and self._tokens >= 1.0 and self._leading():
-            if self._clock.monotonic() < self._rest_until:
+        while self._tokens >= 1.0 and self._leading():
+            key = self._next()
+            if key is None or self._clock.monotonic() < self._rest_until:
                 return
-            key = next(iter(self._waiting))
             waiting = self._waiting[key]
             self._tokens -= 1.0
             done = await self._write(waiting)
@@ -179,6 +197,13 @@ class Announcer:
                 del self._waiting[key]
                 if not done:
                     self._waiting[key] = waiting  # behind the others: it may be about itself
+
+    def _next(self) -> tuple[PoolRef, str] | None:
+        """Whose turn it is. What is good waits for a map, which tells whether it is news at all."""
+        if self._looked is not None:
+            return next(iter(self._waiting), None)
+        warnings = (k for k, each in self._waiting.items() if each.notice.type == WARNING)
+        return next(warnings, None)
 
     async def _write(self, waiting: _Waiting) -> bool:
         """Whether there is nothing more to do about it."""

@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 IN_FLIGHT = 16
 """Services that are being written at once."""
 
+AT_ONCE = 250
+"""Pools looked at in one turn of the loop when a term begins."""
+
 FIRST_RETRY_SECONDS = 0.5
 LONGEST_RETRY_SECONDS = 60.0
 
@@ -85,7 +88,7 @@ class ServiceKeeper:
         self._claims.flush()
         forget_listener = self._claims.on_change(self._touched)
         try:
-            self._touched(frozenset(self._claims.decisions()))
+            await self._look_at_all()
             async with asyncio.TaskGroup() as tasks:
                 while True:
                     await self._pause(self._start(tasks, may_act))
@@ -97,6 +100,13 @@ class ServiceKeeper:
         for memory in (self._due, self._tries, self._failures):
             memory.clear()
         self._busy.clear()
+
+    async def _look_at_all(self) -> None:
+        """10,000 pools take some 0.2 s: not in one turn of the loop."""
+        refs = tuple(self._claims.decisions())
+        for first in range(0, len(refs), AT_ONCE):
+            self._touched(frozenset(refs[first : first + AT_ONCE]))
+            await asyncio.sleep(0)
 
     def _touched(self, refs: Touched) -> None:
         """These pools were decided anew: look at their Services, unless they are in order."""

@@ -13,7 +13,7 @@ from coordinator.services import ServiceKeeper
 from fleet.clock import SystemClock
 from fleet.kube.contract import KubeApi, Raw
 from fleet.kube.names import CONTROLLER_NAME
-from fleet.model import GroupKey, PoolRef
+from fleet.model import EpochVersion, GroupKey, LeaderInfo, PoolRef, ShardMap
 from fleet.model.pools import ALSO_SERVE
 from fleet.settings.model import KubernetesSettings, OwnershipSettings, Settings
 from fleet.sources.kubernetes import KubeSource
@@ -21,6 +21,7 @@ from tests.kube_sources import QUICK, until
 
 POOLS = "/apis/inference.networking.k8s.io/v1/namespaces/{}/inferencepools"
 CLOCK = SystemClock()
+NO_PLACEMENTS = ShardMap("f", EpochVersion(1, 1), 0.0, LeaderInfo("c", "h:1", "h:2"), {})
 
 
 def controller_of(fleet: str) -> str:
@@ -137,7 +138,7 @@ async def running_estate(
         api,
         me=f"coordinator-{settings.fleet}",
         leading=lambda: running.leads,
-        shard_map=lambda: None,
+        shard_map=lambda: NO_PLACEMENTS,
         clock=CLOCK,
         rng=random.Random(2),
     )

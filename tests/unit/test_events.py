@@ -37,7 +37,7 @@ class Replica:
     cluster: Cluster
     name: str = "coordinator-0"
     leads: bool = True
-    shard_map: ShardMap | None = None
+    shard_map: ShardMap | None = field(default_factory=lambda: a_map(0))
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self) -> None:
@@ -76,8 +76,8 @@ def told(cluster: Cluster) -> list[tuple[str, str, str]]:
     ]
 
 
-def a_map(version: int, *owned: PoolId) -> ShardMap:
-    placement = Placement(group(), owned, Phase.OWNED, ("w",), None, Reason.INITIAL, 0.0)
+def a_map(version: int, *owned: PoolId, since: float = 1e9) -> ShardMap:
+    placement = Placement(group(), owned, Phase.OWNED, ("w",), None, Reason.INITIAL, since)
     leader = LeaderInfo("coordinator-0", "h:1", "h:2")
     return ShardMap(FLEET, EpochVersion(1, version), 0.0, leader, {group(): placement})
 
@@ -234,6 +234,19 @@ async def test_a_new_leader_does_not_tell_old_stories() -> None:
         cluster.source.put(pool("b", service=None))
         await asyncio.sleep(1)
         assert told(cluster) == [("b", "Warning", "NoEndpointPicker")]
+
+
+async def test_a_whole_fleet_that_restarts_does_not_tell_old_stories() -> None:
+    """Pools that had an owner before are neither claimed nor served anew; refusals are told, since
+    their events may have gone meanwhile."""
+    await asyncio.sleep(100)
+    cluster = Cluster(pool(), pool("b", service="b"), pool("c", service=None))
+    replica = Replica(cluster, shard_map=None)
+    async with announcing(replica):
+        assert told(cluster) == [("c", "Warning", "NoEndpointPicker")]
+        replica.shard_map = a_map(7, pool().id, since=50.0)
+        await asyncio.sleep(1)
+        assert told(cluster)[1:] == [("b", "Normal", "Claimed")]
 
 
 async def test_a_restarted_leader_writes_no_event_twice() -> None:

@@ -511,9 +511,9 @@ async def test_whatever_ends_a_request_nothing_stays_counted(
     envoy#47458, litellm#33404)."""
     caplog.set_level(logging.INFO)
     each = 50
-    for _ in range(each // 10):
+    for _ in range(each // 5):
         async with asyncio.TaskGroup() as tasks:
-            for end in ENDS * 10:
+            for end in ENDS * 5:
                 tasks.create_task(one_end(peer, end))
     counters = running.worker.counters
     await until(lambda: counters.streams_open == 0, "every stream is over")
@@ -523,7 +523,8 @@ async def test_whatever_ends_a_request_nothing_stays_counted(
     # A client that resets right after its last write may be quicker than the worker's reading.
     assert outcomes["picked"] == 3 * each
     assert len(running.worker.gate) == 0
-    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+    ours = [r for r in caplog.records if r.name.startswith(("epp_worker", "fleet"))]
+    assert not [r for r in ours if r.levelno >= logging.ERROR]
     assert not running.fatal
 
 

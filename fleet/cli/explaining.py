@@ -18,10 +18,14 @@ from fleet.cli.tables import PHASES, ago
 from fleet.cli.where import Fleet, environment, find_fleet
 from fleet.errors import FleetError, SettingsError
 from fleet.local.api import CoordinatorApi
+from fleet.local.faults import Refused, Unreachable
 
 Json = Mapping[str, Any]
 PIPE_WIDTH = 80
 """Columns when the output is no terminal: the text is meant to be read."""
+
+LEADER_SECONDS = 1.0
+"""From outside of a cluster the leader's own address often cannot be reached."""
 
 STATES = {"claimed": "green", "refused": "bold red", "not_ours": "yellow", "gone": "yellow"}
 
@@ -33,7 +37,20 @@ async def _fetch(fleet: Fleet, pool: str) -> Json:
         if not slash:
             namespace, name = _only((await api.shard_map())["pools"], pool)
         path = f"/api/v1/pools/{quote(namespace, safe='')}/{quote(name, safe='')}"
-        return await api.get(path, wanted="_pool")
+        document = await api.get(path, wanted="_pool")
+        return await _completed(http, document, path)
+
+
+async def _completed(http: aiohttp.ClientSession, document: Json, path: str) -> Json:
+    """What the leader says, if a follower did not know everything; if not reached, what we have."""
+    leader = document["leader"]
+    if not document["unknown_here"] or leader is None:
+        return document
+    try:
+        asked = CoordinatorApi(http, (leader["http"],), timeout_seconds=LEADER_SECONDS)
+        return await asked.get(path, wanted="_pool")
+    except (Unreachable, Refused, ValueError):
+        return document
 
 
 def _only(pools: list[Json], name: str) -> tuple[str, str]:

@@ -149,11 +149,44 @@ def test_a_pool_that_is_not_placed_is_1(pages: Pages, capsys: pytest.CaptureFixt
         "reason": None,
         "candidates": [],
     }
-    pages[RED] = (200, {**POOL, "groups": [bare], "unknown_here": ["groups.route.version"]})
+    pages[RED] = (200, {**POOL, "groups": [bare]})
     assert main(["explain", "acme/red"]) == 1
     text = "\n".join(output(capsys))
     assert "service     red-epp:9002, missing; may not create services in acme" in text
     assert "owner       -" in text
+
+
+FOLLOWER = {**POOL, "answered_by": "coordinator-1", "unknown_here": ["groups.route.version"]}
+
+
+def test_the_leader_is_asked_for_what_a_follower_does_not_know(
+    pages: Pages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the address that the follower names."""
+    leader = _Server(("127.0.0.1", 0), _Handler)
+    leader.pages = {RED: (200, POOL)}
+    threading.Thread(target=leader.serve_forever, args=(0.01,), daemon=True).start()
+    address = f"127.0.0.1:{leader.server_address[1]}"
+    pages[RED] = (200, {**FOLLOWER, "leader": {"id": "coordinator-0", "http": address}})
+    try:
+        assert main(["explain", "acme/red"]) == 0
+    finally:
+        leader.shutdown()
+        leader.server_close()
+    assert "answered by coordinator-0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "leader", [None, {"id": "c", "http": "127.0.0.1:1"}, {"id": "c", "http": ""}]
+)
+def test_without_a_leader_the_follower_is_believed(
+    pages: Pages, capsys: pytest.CaptureFixture[str], leader: dict[str, str] | None
+) -> None:
+    """None, one that cannot be reached from here, one without an address."""
+    pages[RED] = (200, {**FOLLOWER, "leader": leader})
+    assert main(["explain", "acme/red"]) == 0
+    text = capsys.readouterr().out
+    assert "answered by coordinator-1" in text
     assert "only the leader knows: groups.route.version" in text
 
 

@@ -31,8 +31,9 @@ format: setup ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-tools: setup ## the Kubernetes control plane that tests run on (needs Go; 8-14 min, once)
+tools: setup ## the Kubernetes control plane that tests run on, and kustomize (needs Go; 9-15 min, once)
 	$(BIN)/python -m tests.control_plane.build
+	$(BIN)/python -m tests.kustomize
 
 test: setup ## unit, contract, integration (real Valkey, Envoy, API server) and end-to-end tests
 	$(BIN)/python -m pytest tests/unit tests/contract tests/integration tests/e2e $(ARGS)

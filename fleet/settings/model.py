@@ -34,7 +34,8 @@ class ElectionSettings:
     away). auto = kubernetes if pools come from there, else redis."""
 
     lease_ttl_seconds: Annotated[float, Range(1, 300)] = 3.0
-    """As `ttl_seconds`, for the Kubernetes Lease: an API server answers more slowly than Redis."""
+    """As `ttl_seconds`, for the Kubernetes Lease: an API server answers more slowly than Redis.
+    Best a whole number: a Lease knows no other, so observers wait for the next one."""
 
     lease_renew_seconds: Annotated[float, Range(0.1, 60)] = 0.7
     """As `renew_seconds`, for the Kubernetes Lease."""

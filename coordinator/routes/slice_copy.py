@@ -5,7 +5,7 @@ object is passed over (they are decimal numbers that grow, as Kubernetes promise
 so is what is heard of an object after we deleted it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from coordinator.routes.contract import Route
 from coordinator.routes.slice_format import Slice
@@ -25,23 +25,26 @@ class SliceCopy:
         self._of_key: dict[Key, Slice] = {}
         self._deleted: dict[str, None] = {}
         self._unconfirmed: dict[Key, float] = {}
-        self._routes: dict[GroupKey, Route | None] = {}
+        self._changed: set[GroupKey] = set()
 
     def of(self, group: GroupKey) -> tuple[Slice, ...]:
         """The group's slices, by name."""
         return tuple(each for _, each in sorted(self._groups.get(group, {}).items()))
 
-    def routes(self) -> list[tuple[Route, str]]:
-        """What each group's slices say, and their port name; who says nothing is left out."""
-        found = []
-        for group, slices in self._groups.items():
-            if group not in self._routes:
-                self._routes[group] = said(self.of(group))
-            route = self._routes[group]
-            names = {each.port_name for each in slices.values()}
-            if route is not None and len(names) == 1:
-                found.append((route, names.pop()))
-        return found
+    def groups(self) -> Iterable[GroupKey]:
+        """All groups that have slices; a view that changes."""
+        return self._groups.keys()
+
+    def route(self, group: GroupKey) -> tuple[Route, str] | None:
+        """What the group's slices say, and their port name; None if they say nothing."""
+        route = said(self.of(group))
+        names = {each.port_name for each in self._groups.get(group, {}).values()}
+        return None if route is None or len(names) != 1 else (route, names.pop())
+
+    def take_changed(self) -> set[GroupKey]:
+        """Groups whose slices changed since this was last asked."""
+        changed, self._changed = self._changed, set()
+        return changed
 
     def told(self, deltas: Sequence[Delta[Slice | None]]) -> None:
         """The watch heard of these."""
@@ -86,7 +89,7 @@ class SliceCopy:
         self._forget(key)
         self._of_key[key] = new
         self._groups.setdefault(new.group, {})[new.name] = new
-        self._routes.pop(new.group, None)
+        self._changed.add(new.group)
 
     def _forget(self, key: Key) -> None:
         known = self._of_key.pop(key, None)
@@ -95,7 +98,7 @@ class SliceCopy:
             return
         slices = self._groups[known.group]
         del slices[known.name]
-        self._routes.pop(known.group, None)
+        self._changed.add(known.group)
         if not slices:
             del self._groups[known.group]
 

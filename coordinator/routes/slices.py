@@ -17,13 +17,13 @@ name, a condition, a targetRef) counts as absent, so that it is written again.
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from coordinator.election.contract import Term
 from coordinator.routes.contract import Route, WriteResult
-from coordinator.routes.pace import Pace
+from coordinator.routes.pace import Pace, Setbacks
 from coordinator.routes.slice_copy import SliceCopy
 from coordinator.routes.slice_format import (
     API_VERSION,
@@ -55,6 +55,9 @@ WATCH_SECONDS: Final = 30.0
 
 SYNC_SECONDS: Final = 5.0
 """How long a read waits for the first list."""
+
+PORT_NAMES_SECONDS: Final = 2.0
+"""How often all slices are compared with the port names of their Services, which seldom change."""
 
 _NAMED_IN_ERRORS: Final = 3
 
@@ -124,11 +127,14 @@ class EndpointSliceRoutes:
         self._service_port = service_port
         self._copy = SliceCopy()
         self._pace = Pace(IN_FLIGHT, clock)
+        self._setbacks = Setbacks(clock)
         self._writer = SliceWriter(api, self._copy, self._pace, fleet=settings.fleet, clock=clock)
         kube = settings.kubernetes
         pace = replace(WatchPace.of(kube), watch_seconds=min(WATCH_SECONDS, kube.watch_seconds))
         named = [name.strip() for name in kube.watch_namespaces.split(",") if name.strip()]
         namespaces: Sequence[str | None] = named or [None]
+        self._said: dict[GroupKey, Route] = {}
+        self._check_names_at = 0.0
         self._synced = asyncio.Event()
         self._watches = [
             ListWatch[Slice | None](
@@ -184,11 +190,22 @@ class EndpointSliceRoutes:
             raise RouteError(f"EndpointSlices are not listed yet: {why}") from None
         age = max(each.list_age_seconds for each in self.conditions())
         self._copy.listed(self._named, self._clock.monotonic() - age)
-        return {
-            route.group: route
-            for route, name in self._copy.routes()
-            if name == self._port_name(route.group)
-        }
+        self._look()
+        return dict(self._said)
+
+    def _look(self) -> None:
+        """Take in what changed; ten thousand groups looked at four times a second are too many."""
+        changed: Iterable[GroupKey] = self._copy.take_changed()
+        now = self._clock.monotonic()
+        if now >= self._check_names_at:
+            self._check_names_at = now + PORT_NAMES_SECONDS
+            changed = [*self._said, *self._copy.groups()]
+        for group in changed:
+            found = self._copy.route(group)
+            if found is not None and found[1] == self._port_name(group):
+                self._said[group] = found[0]
+            else:
+                self._said.pop(group, None)
 
     def where(self, group: GroupKey) -> str:
         """The slices that hold the route of `group`; where it would be, if there is none."""
@@ -220,6 +237,7 @@ class EndpointSliceRoutes:
             list(by_group),
             max((route.version.epoch for route in routes), default=0),
             lambda group: self._writer.write(by_group[group], self._port_name(group), term),
+            {group: route.addresses for group, route in by_group.items()},
         )
 
     async def remove(self, groups: Sequence[GroupKey], term: Term) -> WriteResult:
@@ -232,6 +250,7 @@ class EndpointSliceRoutes:
             list(dict.fromkeys(groups)),
             term.epoch,
             lambda group: self._writer.remove(group, term),
+            {},
         )
 
     async def _each(
@@ -239,7 +258,9 @@ class EndpointSliceRoutes:
         groups: Sequence[GroupKey],
         epoch: int,
         act: Callable[[GroupKey], Coroutine[Any, Any, Verdict]],
+        wanted: Mapping[GroupKey, object],
     ) -> WriteResult:
+        """Have `act` done for each group; `wanted` tells whether it is what failed before."""
         tally = _Tally()
         highest = [epoch]
 
@@ -248,8 +269,12 @@ class EndpointSliceRoutes:
                 tally.verdicts[group] = await act(group)
             except RouteError as error:
                 tally.faults[group] = str(error)
+                self._setbacks.failed(group, wanted.get(group), str(error))
             except KubeUnavailable as error:
                 tally.silent = f"route {group}: {error}"
+                self._pace.silent()
+            else:
+                self._setbacks.good(group)
             highest.append(self._writer.highest_epoch(group))
 
         waiting = iter(groups)
@@ -260,6 +285,10 @@ class EndpointSliceRoutes:
                     group = next(waiting, None)
                     if group is None:
                         break
+                    setback = self._setbacks.message(group, wanted.get(group))
+                    if setback is not None:
+                        tally.faults[group] = setback
+                        continue
                     running.add(asyncio.create_task(one(group), name=f"route {group}"))
                 if not running:
                     break

@@ -124,7 +124,7 @@ async def test_a_service_whose_port_is_named_otherwise_gets_its_slice_again(worl
         await routes.write([route(A)], term())
         assert world.raw(A)["ports"][0]["name"] == "grpc-9002"
         name[0] = "picker"
-        assert await routes.read() == {}
+        await until_read(routes, lambda found: found == {})
         assert (await routes.write([route(A)], term())).written == (A,)
         assert world.raw(A)["ports"][0]["name"] == "picker"
         assert set(await routes.read()) == {A}

@@ -27,9 +27,11 @@ def test_the_watch_tells() -> None:
     first, second = a_slice(9), a_slice(10, address="192.0.2.2:1")
     copy.told([Delta(KEY, None, first)])
     copy.told([Delta(KEY, first, second)])
-    assert [route.addresses for route, _ in copy.routes()] == [("192.0.2.2:1",)]
+    found = copy.route(A)
+    assert found is not None
+    assert found[0].addresses == ("192.0.2.2:1",)
     copy.told([Delta(KEY, second, None)])
-    assert copy.routes() == []
+    assert copy.route(A) is None
 
 
 def test_an_own_write_counts_before_the_watch_tells() -> None:
@@ -86,7 +88,19 @@ def test_groups_that_say_nothing_are_left_out() -> None:
     """A slice that is not to be trusted, or two that differ in the port's name."""
     copy = SliceCopy()
     copy.told([Delta(KEY, None, replace(a_slice(1), sound=False))])
-    assert copy.routes() == []
+    assert copy.route(A) is None
     six = replace(a_slice(3), name="six", port_name="q", uid="u6")
     copy.told([Delta(KEY, None, a_slice(2)), Delta(Key("ns1", "six"), None, six)])
-    assert copy.routes() == []
+    assert copy.route(A) is None
+
+
+def test_what_changed_is_told_once() -> None:
+    """By group, whoever changed it."""
+    copy = SliceCopy()
+    copy.told([Delta(KEY, None, a_slice(2))])
+    assert (copy.take_changed(), copy.take_changed()) == ({A}, set())
+    copy.told([Delta(KEY, None, a_slice(1))])
+    assert copy.take_changed() == set()
+    copy.seen(KEY, None, 1.0)
+    assert copy.take_changed() == {A}
+    assert list(copy.groups()) == []

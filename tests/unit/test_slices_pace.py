@@ -1,6 +1,7 @@
 """How fast slices are written: as fast as the API server bears it."""
 
-from coordinator.routes.pace import MOST_PAUSE_SECONDS, Pace
+from coordinator.routes.pace import MOST_PAUSE_SECONDS, MOST_SETBACK_SECONDS, Pace, Setbacks
+from fleet.model import GroupKey
 from tests.stepped_clock import SteppedClock
 
 
@@ -50,3 +51,32 @@ def test_a_server_that_asks_for_an_hour_is_asked_again_before() -> None:
     pace = Pace(50, Still())
     pace.slow_down(3600.0)
     assert pace.pause() == MOST_PAUSE_SECONDS
+
+
+def test_a_silent_server_gets_less() -> None:
+    """It may be drowning; it is no 429."""
+    clock = Still()
+    pace = Pace(50, clock)
+    pace.silent()
+    assert (pace.in_flight, pace.pause() > 0, pace.throttled) == (25, True, 0)
+
+
+def test_what_fails_is_left_alone_for_longer_each_time() -> None:
+    """0.5, 1, 2, 4, 8, 10, 10 s; another wish is tried at once, and a success forgets it all."""
+    clock, group = Still(), GroupKey("ns", "a", 1)
+    setbacks = Setbacks(clock)
+    waits = []
+    for _ in range(7):
+        setbacks.failed(group, "x", "no")
+        began = clock.monotonic()
+        assert setbacks.message(group, "y") is None
+        while setbacks.message(group, "x") == "no":
+            clock.go(0.25)
+        waits.append(clock.monotonic() - began)
+    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, MOST_SETBACK_SECONDS, MOST_SETBACK_SECONDS]
+    setbacks.failed(group, "y", "no")
+    clock.go(0.5)
+    assert setbacks.message(group, "y") is None
+    setbacks.failed(group, "y", "no")
+    setbacks.good(group)
+    assert setbacks.message(group, "y") is None

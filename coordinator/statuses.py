@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from coordinator.membership import Judged
+from coordinator.verdicts import Judged
 from fleet.model import MemberStatus, ShardMap
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.membership import PodAt
+from coordinator.verdicts import PodAt
 from fleet.clock import Clock
 from fleet.kube.contract import KubeApi, Raw
 from fleet.kube.listwatch import ListWatch

@@ -16,7 +16,7 @@ import grpc.aio
 
 from coordinator.leader.doubt import LeaseInDoubt
 from coordinator.leader.probe import connect_both
-from coordinator.membership import Answer, Connect
+from coordinator.verdicts import Answer, Connect
 from fleet.clock import Clock
 from fleet.control import codec
 from fleet.control.messages import (

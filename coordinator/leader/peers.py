@@ -1,7 +1,7 @@
 """Which workers may hold groups."""
 
-from coordinator.membership import Judged
 from coordinator.planning import Peer
+from coordinator.verdicts import Judged
 from fleet.model import MemberState, ShardMap
 
 

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2
 
-from coordinator.membership import Connect
+from coordinator.verdicts import Connect
 from fleet.model import Addresses
 
 CONNECT_SECONDS = 0.25

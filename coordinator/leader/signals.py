@@ -7,8 +7,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Container, Sequence
 
-from coordinator.membership import Answer, Connect, Membership
+from coordinator.membership import Membership
 from coordinator.planning import Held, Told
+from coordinator.verdicts import Answer, Connect
 from fleet.clock import Clock
 from fleet.control.messages import Report
 from fleet.model import EpochVersion, GroupKey, Hold, Member

@@ -34,10 +34,11 @@ from coordinator.leader.storewatch import StoreWatch
 from coordinator.leader.storing import StoreBehind, StoreFirst, Storing
 from coordinator.leader.surroundings import Surroundings
 from coordinator.leader.targets import Targets
-from coordinator.membership import Death, Judgement, Membership
+from coordinator.membership import Membership
 from coordinator.planning import Next, Pending, Situation, plan
 from coordinator.routes.contract import Route
 from coordinator.statuses import Holdings, statuses
+from coordinator.verdicts import Death, Judgement
 from coordinator.view import DrainConflict, UnknownWorker
 from fleet.control.messages import LeaderHello
 from fleet.errors import StoreRefused, StoreUnavailable

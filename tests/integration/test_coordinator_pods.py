@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from coordinator.app import Coordinator, Parts
-from coordinator.membership import PodAt
 from coordinator.routes.slices import EndpointSliceRoutes
+from coordinator.verdicts import PodAt
 from coordinator.worker_pods import WorkerPods
 from fleet.clock import SystemClock
 from fleet.kube.client import KubeClient, open_client

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from coordinator.election.contract import Term
-from coordinator.membership import PodAt
 from coordinator.routes import slices
 from coordinator.routes.contract import Route
 from coordinator.routes.slice_format import IPV4, slice_name
 from coordinator.routes.slices import EndpointSliceRoutes
+from coordinator.verdicts import PodAt
 from coordinator.worker_pods import WorkerPods
 from fleet.clock import SystemClock
 from fleet.errors import RouteError

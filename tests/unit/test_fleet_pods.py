@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.membership import PodAt
+from coordinator.verdicts import PodAt
 from coordinator.worker_pods import MAX_GONE, WorkerPod, WorkerPods, worker_pod
 from fleet.kube.listwatch_cache import Delta, Key
 from fleet.model import Addresses

@@ -2,7 +2,8 @@
 
 import pytest
 
-from coordinator.membership import Answer, Connect, Judgement, Membership, PodAt
+from coordinator.membership import Membership
+from coordinator.verdicts import Answer, Connect, Judgement, PodAt
 from fleet.model import Addresses, EpochVersion, Load, Member, MemberState, Signal
 from fleet.settings.model import MembershipSettings
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from coordinator.deletion_cost import DeletionCosts
-from coordinator.membership import PodAt
+from coordinator.verdicts import PodAt
 from coordinator.worker_pods import DELETION_COST, WorkerPods
 from fleet.clock import SystemClock
 from fleet.kube.client import KubeClient, open_client

@@ -29,7 +29,7 @@ from epp_worker.holds import (
 )
 from epp_worker.scheduling.pool import PoolState
 from fleet.control.messages import HoldReport
-from fleet.model import EpochVersion, GroupKey, Hold, Pool, Share, ShareEntry
+from fleet.model import EpochVersion, GroupKey, Hold, Pool, PoolRef, Share, ShareEntry
 from fleet.model.identity import NONE
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,17 @@ class Scrapes(Protocol):
     def counts(self) -> ScrapeCounts:
         """What was scraped so far, for the metrics."""
         ...
+
+
+def inflight_of(groups: Iterable[Group]) -> dict[PoolRef, dict[str, int]]:
+    """Requests in flight by pool and endpoint; a pool may be in two groups."""
+    found: dict[PoolRef, dict[str, int]] = {}
+    for group in groups:
+        for ref, state in group.states.items():
+            counts = found.setdefault(ref, {})
+            for address, count in state.inflight().items():
+                counts[address] = counts.get(address, 0) + count
+    return found
 
 
 class Holdings:

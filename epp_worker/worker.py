@@ -21,7 +21,7 @@ from epp_worker.extproc.budget import BodyBudget
 from epp_worker.extproc.session import WAIT_SECONDS, Session
 from epp_worker.extproc.usage import CopyBudget
 from epp_worker.health import HealthService, pool_statuses, process_statuses
-from epp_worker.holdings import Holdings
+from epp_worker.holdings import Holdings, inflight_of
 from epp_worker.holds import Ruling
 from epp_worker.http2.limits import Http2Limits
 from epp_worker.http2.server import Http2Server
@@ -253,11 +253,7 @@ class Worker:
             strays={"served": strays.served, "held": strays.held, "failed": strays.failed},
             strays_waiting=len(self.gate),
             holds=self.holdings.counts(),
-            inflight={
-                ref: state.inflight()
-                for group in self.holdings
-                for ref, state in group.states.items()
-            },
+            inflight=inflight_of(self.holdings),
             loop_lag_seconds=self.watch.peak_lag_seconds(),
             loop_busy_ratio=self.watch.busy_ratio,
             seen=self.holdings.seen,
@@ -374,7 +370,9 @@ class Worker:
         unwell = self.supervisor.failed is not None
         statuses: dict[str, bool] = {}
         for group in self.holdings:
-            statuses.update(pool_statuses(group))
+            for name, serving in pool_statuses(group).items():
+                # A pool that two Services lead to is served here if either group is.
+                statuses[name] = serving or statuses.get(name, False)
         statuses.update(
             process_statuses(
                 live=not unwell, ready=self.unready() is None, serving=self._synced and not unwell

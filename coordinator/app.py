@@ -23,6 +23,7 @@ from coordinator.routes.contract import Routes
 from coordinator.view import NotLeading
 from coordinator.web import start_web
 from coordinator.worker_pods import WorkerPods
+from fleet.certificates import Certificates
 from fleet.clock import Clock
 from fleet.kube.contract import KubeApi
 from fleet.model import LeaderInfo, MemberStatus, PoolRef, ShardMap
@@ -45,6 +46,7 @@ class Parts:
         elect: this coordinator's side of the election; None = the lease is in the store.
         cluster: the API server that the source reads; None = it reads none, and nobody looks at
             Services or at the workers' pods.
+        certificates: of the internal port; None = it speaks plaintext.
     """
 
     store: Store
@@ -54,6 +56,7 @@ class Parts:
     rng: random.Random
     elect: Elect | None = None
     cluster: KubeApi | None = None
+    certificates: Certificates | None = None
 
 
 class Coordinator:
@@ -75,6 +78,9 @@ class Coordinator:
         self._pods: WorkerPods | None = None
         self._costs: DeletionCosts | None = None
         self._metrics.show(self, self._epoch)
+        if parts.certificates is not None:
+            self._metrics.show_expiry(parts.certificates.expiry_seconds)
+        self._metrics.show_source(parts.source)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set; then stop acting, give the lease up and close.
@@ -91,7 +97,8 @@ class Coordinator:
             registry=self._metrics.registry,
         )
         try:
-            feed = MapFeed(self._knowledge, self.leading)
+            certificates = self._parts.certificates
+            feed = MapFeed(self._knowledge, self.leading, certificates, self._parts.clock)
             server, internal_port = await start_internal(
                 feed, token=self._token, host=own.host, port=own.internal_port
             )
@@ -144,6 +151,7 @@ class Coordinator:
             token=self._token,
             poll_seconds=self._settings.coordinator.map_poll_seconds,
             clock=parts.clock,
+            certificates=parts.certificates,
         )
         try:
             self._supervisor.run(follower.run(), "follower")
@@ -197,6 +205,7 @@ class Coordinator:
             self._pods,
             self._costs,
             in_store=self._election is None or self._election.in_store,
+            certificates=self._parts.certificates,
         )
         term = LeaderTerm(leadership, surroundings, self._candidate.require_epoch_above)
         self._term = term
@@ -272,9 +281,9 @@ class Coordinator:
         if self._candidate is None or self._estate is None:
             return "starting"
         if not self._estate.groups.synced():
-            return "pools are not listed yet"
+            return f"{self._estate.claims.unlisted()} are not listed yet"
         if not self._candidate.standing().epoch and self._knowledge.shard_map is None:
-            return "the store was not reached yet"
+            return "neither a leader nor a map was heard of yet"
         return None
 
     def alive(self) -> bool:

@@ -77,6 +77,16 @@ class Claims:
         listed = all(watch.synced() for watch in self._watches)
         return listed and (self._slices is None or self._slices.synced())
 
+    def unlisted(self) -> str:
+        """What has no full list yet, for people; "" once `synced()`."""
+        kinds = ("pools", "Services")
+        missing = [
+            kind for kind, watch in zip(kinds, self._watches, strict=False) if not watch.synced()
+        ]
+        if self._slices is not None and not self._slices.synced():
+            missing.append("EndpointSlices")
+        return ", ".join(missing)
+
     async def wait_synced(self) -> None:
         """Return once `synced()`."""
         for watch in self._watches:
@@ -140,10 +150,10 @@ class Claims:
                 keys.add(key)
                 self._naming.setdefault(key, set()).add(ref)
         self._touch([ref])
-        if self._slices is not None:
-            # Whether a Service may be taken over depends on all pools that name it.
-            for key in keys:
-                self._touch_service(key)
+        for key in keys:
+            service = self.service(key)
+            if service is not None and self.ownership.is_another_fleets(service):
+                self._touch_service(key)  # all pools that name it decide whether it is taken over
 
     def _forget_naming(self, key: ServiceKey, ref: PoolRef) -> None:
         refs = self._naming.get(key)

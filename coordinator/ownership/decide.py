@@ -64,6 +64,10 @@ class Ownership:
             return Claimed(why, tuple(served), tuple(refusals))
         return Refused(why, tuple(refusals))
 
+    def is_another_fleets(self, service: Service) -> bool:
+        """Whether the decision about one pool of `service` rests on all others that name it."""
+        return service.labels.get(FLEET_LABEL, self.fleet) != self.fleet
+
     def _service(self, pool: Pool, group: GroupKey, role: Role, world: World) -> ServedBy | Refusal:
         if world.services is None:
             return ServedBy(group, role, ServiceState.UNCHECKED)

@@ -138,13 +138,17 @@ async def test_the_last_pool_of_a_service_that_comes_over_decides_the_others() -
 async def test_synced_only_with_every_list() -> None:
     """Pools without Services would all look as if their Services were missing."""
     source, slices = MemorySource(pool(), listed=False), Slices(listed=False)
-    groups = PoolGroups(claims_of(source, slices))
+    claims = claims_of(source, slices)
+    groups = PoolGroups(claims)
     await turn()
     assert not groups.synced()
+    assert claims.unlisted() == "pools, Services, EndpointSlices"
     source.list_all()
     assert not groups.synced()
+    assert claims.unlisted() == "EndpointSlices"
     slices.listed = True
     assert groups.synced()
+    assert claims.unlisted() == ""
     await groups.wait_synced()
 
 

@@ -65,6 +65,7 @@ class ListWatch(Generic[T]):
             block or raise.
         synced: called once, after the changes of the first full list.
         selectors: `labelSelector` and `fieldSelector`, where wanted.
+        counters: to count in, where several share them.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class ListWatch(Generic[T]):
         decode: Callable[[msgspec.Raw], Raw] = decode_object,
         synced: Callable[[], None] = lambda: None,
         selectors: Mapping[str, str] | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self._api = api
         self._collection = collection
@@ -91,7 +93,7 @@ class ListWatch(Generic[T]):
         self._clock = clock
         self._selectors = dict(selectors or {})
         self._failures = Failures(pace, rng)
-        self._counters = Counters()
+        self._counters = counters if counters is not None else Counters()
         self._version = ""
         self._must_list = True
         self._relist_at = 0.0
@@ -152,6 +154,7 @@ class ListWatch(Generic[T]):
         """How it is doing."""
         return Condition(
             path=self._collection.path,
+            resource=self._collection.resource,
             version=self._version,
             synced=self._synced,
             missing=self._missing,

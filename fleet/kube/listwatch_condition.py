@@ -28,6 +28,7 @@ class Condition:
 
     Attributes:
         path: what is listed and watched.
+        resource: the same without namespace, as kubectl has it.
         version: the resourceVersion up to which all is known; "" before the first list.
         synced: a first full list is here (or the kind does not exist).
         missing: the kind does not exist at the moment.
@@ -39,6 +40,7 @@ class Condition:
     """
 
     path: str
+    resource: str
     version: str
     synced: bool
     missing: bool

@@ -43,6 +43,12 @@ class Collection:
         inside = f"/namespaces/{self.namespace}" if self.namespace is not None else ""
         return f"{self.api}{inside}/{self.plural}"
 
+    @property
+    def resource(self) -> str:
+        """As kubectl has it: `pods`, `inferencepools.inference.networking.k8s.io`."""
+        group = self.api.removeprefix("/apis/").partition("/")[0]
+        return f"{self.plural}.{group}" if group else self.plural
+
 
 class Page(NamedTuple):
     """One page of a list.

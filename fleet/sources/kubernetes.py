@@ -21,7 +21,7 @@ from fleet.clock import Clock
 from fleet.kube.contract import KubeApi
 from fleet.kube.listwatch import ListWatch
 from fleet.kube.listwatch_cache import Delta, Key
-from fleet.kube.listwatch_condition import Condition
+from fleet.kube.listwatch_condition import Condition, Counters
 from fleet.kube.listwatch_events import Collection
 from fleet.kube.listwatch_pace import Pace
 from fleet.settings.model import KubernetesSettings
@@ -65,6 +65,7 @@ class KubeSource:
         self._allowed = names_of(settings.watch_namespaces)
         self._copy = RankedCopy()
         self._feeds: dict[_Feed, ListWatch[Object]] = {}
+        self._counters: dict[str, Counters] = {}
         self._kinds: set[Kind] = set()
         self._pods_wanted: Counter[str | None] = Counter()
         self._closing: set[asyncio.Task[None]] = set()
@@ -129,7 +130,11 @@ class KubeSource:
 
     def conditions(self) -> tuple[Condition, ...]:
         """How each list+watch is doing."""
-        return tuple(loop.condition() for loop in self._feeds.values())
+        return tuple(loop.condition() for loop in tuple(self._feeds.values()))
+
+    def counters(self) -> Mapping[str, Counters]:
+        """Totals since the start by resource, also of watches that have ended since."""
+        return dict(self._counters)
 
     def seen(self, kind: Kind, key: ObjectKey, *, rank: int = 0) -> str | None:
         """The resourceVersion at which an object was last seen, good or not.
@@ -166,6 +171,7 @@ class KubeSource:
             pace=self._pace,
             clock=self._clock,
             rng=self._rng,
+            counters=self._counters.setdefault(collection.resource, Counters()),
         )
         self._feeds[feed] = loop
         loop.start()

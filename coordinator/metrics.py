@@ -11,6 +11,8 @@ from coordinator.claims import Claims
 from coordinator.ownership import RefusalReason
 from coordinator.view import View
 from fleet.model import MemberState, Phase, Reason
+from fleet.sources.contract import Source
+from fleet.sources.metrics import SourceCollector
 
 
 class Metrics:
@@ -42,6 +44,10 @@ class Metrics:
     def show(self, view: View, epoch: Callable[[], int]) -> None:
         """Export the gauges of this coordinator."""
         self.registry.register(_Gauges(view, epoch))
+
+    def show_source(self, source: Source) -> None:
+        """Export how old the copy of pools is, and what its lists and watches do."""
+        self.registry.register(SourceCollector(source))
 
     def show_claims(self, claims: Claims) -> None:
         """Export what is decided about pools."""

@@ -14,6 +14,7 @@ from epp_worker.datalayer.counts import ScrapeCounts
 from epp_worker.extproc.observer import SilentObserver
 from epp_worker.scheduling.contract import Pick
 from fleet.model import EpochVersion, Hold, PoolRef
+from fleet.sources.metrics import SourceFigures, families
 
 CODE_NAMES = (
     "OK",
@@ -102,6 +103,7 @@ class Figures:
     usage_unreadable: int = 0
     served_elsewhere: Mapping[PoolRef, int] = field(default_factory=dict)
     scrapes: ScrapeCounts = field(default_factory=ScrapeCounts)
+    source: SourceFigures = field(default_factory=SourceFigures)
 
 
 class _Collector:
@@ -148,6 +150,7 @@ class _Collector:
         )
         yield _gauge("epoch", "Highest leadership epoch seen.", figures.seen.epoch)
         yield _gauge("map_version", "Version of the last share applied.", figures.applied.version)
+        yield from families(figures.source)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

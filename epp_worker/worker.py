@@ -35,6 +35,7 @@ from epp_worker.wheel import Wheel
 from fleet.control.messages import Report
 from fleet.model import Addresses, EpochVersion, Hold, Load, Member, Share
 from fleet.settings import Settings
+from fleet.sources.metrics import source_figures
 from fleet.supervisor import Supervisor
 from fleet.telemetry import RateLimited
 
@@ -266,6 +267,7 @@ class Worker:
                 for ref, state in group.states.items()
             },
             scrapes=self._given.scraper.counts(),
+            source=source_figures(self._given.source),
         )
 
     def describe(self) -> Mapping[str, Any]:

@@ -78,7 +78,6 @@ class Coordinator:
         self._pods: WorkerPods | None = None
         self._costs: DeletionCosts | None = None
         self._metrics.show(self, self._epoch)
-        self._metrics.show_source(parts.source)
         if parts.certificates is not None:
             self._metrics.show_expiry(parts.certificates.expiry_seconds)
         self._metrics.show_source(parts.source)

@@ -13,6 +13,7 @@ from coordinator.election.kube_lease import KubeLeaseElection
 from coordinator.routes.contract import Routes
 from coordinator.routes.eds import EdsRoutes
 from coordinator.routes.slices import EndpointSliceRoutes, PortName
+from fleet.certificates import Role, open_certificates
 from fleet.clock import Clock
 from fleet.kube.client import open_client
 from fleet.kube.contract import KubeApi
@@ -32,8 +33,8 @@ async def open_parts(
     """The parts for as long as the context lasts; the source has been started.
 
     Raises:
-        FleetError: no credentials for an API server, no such folder, or a store's URL that cannot
-            be read.
+        FleetError: no credentials for an API server, no such folder, certificates that do not go
+            together, or a store's URL that cannot be read.
     """
     kinds = kinds_of(settings)
     async with contextlib.AsyncExitStack() as stack:
@@ -54,6 +55,7 @@ async def open_parts(
             rng,
             elect=_elect(kinds, settings, api, clock),
             cluster=api if kinds.source == KUBERNETES else None,
+            certificates=open_certificates(settings, Role.COORDINATOR, clock),
         )
 
 

@@ -12,9 +12,12 @@ import grpc
 import grpc.aio
 
 from coordinator.knowledge import Knowledge
+from fleet.certificates import Certificates, Role
 from fleet.clock import Clock
 from fleet.control.codec import MAX_MESSAGE_BYTES, decode_map_update
+from fleet.control.handshake import fault
 from fleet.control.messages import WATCH_MAP_METHOD
+from fleet.control.transport import dial
 from fleet.errors import FleetError
 from fleet.model import LeaderInfo
 from fleet.model.identity import NONE
@@ -49,6 +52,7 @@ class Follower:
         token: str,
         poll_seconds: float,
         clock: Clock,
+        certificates: Certificates | None = None,
     ) -> None:
         """Args:
         leader: who leads now, as the lease says.
@@ -61,6 +65,7 @@ class Follower:
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._poll_seconds = poll_seconds
         self._clock = clock
+        self._certificates = certificates
         self._loud = RateLimited(log, clock)
 
     async def run(self) -> None:
@@ -94,7 +99,7 @@ class Follower:
 
     async def _follow(self, leader: LeaderInfo) -> None:
         """Read from one leader until its stream ends or another one leads."""
-        channel: Any = grpc.aio.insecure_channel(leader.internal, options=CHANNEL_OPTIONS)
+        channel: Any = dial(leader.internal, self._certificates, Role.COORDINATOR, CHANNEL_OPTIONS)
         call = channel.unary_stream(WATCH_MAP_METHOD)(b"", metadata=self._metadata)
         try:
             while not self._leading() and self._leader() == leader:
@@ -108,10 +113,18 @@ class Follower:
                 if not self._leading():
                     self._knowledge.learn_members(update.members)
         except (grpc.aio.AioRpcError, TimeoutError, FleetError) as error:
-            why = error.code().name if isinstance(error, grpc.aio.AioRpcError) else str(error)
+            why = await self._why(leader, error)
             self._loud.log(
                 logging.INFO, "leader's map stream ended", key=leader.id, extra={"why": why}
             )
         finally:
             call.cancel()
             await channel.close(None)
+
+    async def _why(self, leader: LeaderInfo, error: Exception) -> str:
+        if not isinstance(error, grpc.aio.AioRpcError):
+            return str(error)
+        found = None
+        if self._certificates is not None and error.code() is grpc.StatusCode.UNAVAILABLE:
+            found = await fault(leader.internal, self._certificates, Role.COORDINATOR)
+        return found or f"{error.code().name}: {(error.details() or '')[:500]}"

@@ -14,10 +14,14 @@ import grpc
 import grpc.aio
 
 from coordinator.knowledge import Knowledge
+from fleet.certificates import Certificates, Role
+from fleet.clock import Clock, SystemClock
 from fleet.control.codec import MAX_MESSAGE_BYTES, encode
 from fleet.control.messages import WATCH_MAP_METHOD, MapUpdate
+from fleet.control.transport import listen, stranger
 from fleet.errors import SettingsError
 from fleet.model import ShardMap
+from fleet.telemetry import RateLimited
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +39,27 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class MapFeed:
     """The WatchMap method. Only a leader serves it."""
 
-    def __init__(self, knowledge: Knowledge, leading: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        leading: Callable[[], bool],
+        certificates: Certificates | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Args:
+        certificates: where there are any, only a coordinator of the fleet is served.
+        """
         self._knowledge = knowledge
         self._leading = leading
+        self.certificates = certificates
+        self._loud = RateLimited(log, clock or SystemClock())
         self._followers = 0
 
     async def watch(self, _: bytes, context: Context) -> AsyncIterator[bytes]:
         """Push now, after each change, and every second."""
+        why = stranger(context, self.certificates, Role.COORDINATOR)
+        if why is not None:
+            await self.refuse(context, grpc.StatusCode.PERMISSION_DENIED, why)
         if self._followers >= MAX_FOLLOWERS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many followers")
         self._followers += 1
@@ -58,6 +76,12 @@ class MapFeed:
         finally:
             self._followers -= 1
         await context.abort(grpc.StatusCode.UNAVAILABLE, "this coordinator does not lead")
+
+    async def refuse(self, context: Context, code: grpc.StatusCode, why: str) -> None:
+        """End a call of somebody who may not make it."""
+        extra = {"peer": context.peer(), "why": why}
+        self._loud.warning("call refused on the internal port", key=why, extra=extra)
+        await context.abort(code, why)
 
     async def _change(self, revision: int) -> None:
         try:
@@ -83,12 +107,11 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
         given = str(metadata.get("authorization", "")).encode(errors="surrogateescape")
         if hmac.compare_digest(given, self._expected):
             return grpc.unary_stream_rpc_method_handler(self._feed.watch)
-        log.warning("call refused on the internal port: wrong token")
-        return grpc.unary_stream_rpc_method_handler(_refuse)
+        return grpc.unary_stream_rpc_method_handler(self._refuse)
 
-
-async def _refuse(_: bytes, context: Context) -> None:
-    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing bearer token")
+    async def _refuse(self, _: bytes, context: Context) -> None:
+        why = "wrong or missing bearer token"
+        await self._feed.refuse(context, grpc.StatusCode.UNAUTHENTICATED, why)
 
 
 async def start_internal(
@@ -109,10 +132,9 @@ async def start_internal(
         maximum_concurrent_rpcs=2 * MAX_FOLLOWERS,
     )
     server.add_generic_rpc_handlers((_Handlers(feed, token),))
-    shown = f"[{host}]" if ":" in host else host
     problem = f"coordinator.internal_port: cannot listen on {host}:{port}; another process may"
     try:
-        bound = server.add_insecure_port(f"{shown}:{port}")
+        bound = listen(server, host, port, feed.certificates)
     except RuntimeError:
         raise SettingsError([f"{problem} have it"]) from None
     if bound == 0:

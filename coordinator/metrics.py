@@ -3,7 +3,7 @@
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -52,6 +52,15 @@ class Metrics:
     def show_claims(self, claims: Claims) -> None:
         """Export what is decided about pools."""
         self.registry.register(_ClaimGauges(claims))
+
+    def show_expiry(self, seconds: Callable[[], float]) -> None:
+        """Export how long the internal port's certificate is still good."""
+        gauge = Gauge(
+            "epp_fleet_certificate_expiry_seconds",
+            "Seconds until the certificate of the internal port expires.",
+            registry=self.registry,
+        )
+        gauge.set_function(seconds)
 
 
 class _ClaimGauges(Collector):

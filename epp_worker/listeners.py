@@ -5,6 +5,8 @@ import logging
 import grpc
 from aiohttp import web
 
+from fleet.certificates import Certificates
+from fleet.control.transport import listen
 from fleet.errors import SettingsError
 from fleet.http_listener import MAX_CONNECTIONS, HttpListener, listen_http
 
@@ -39,15 +41,20 @@ def port_taken(name: str, host: str, port: int, error: Exception | None = None) 
     return SettingsError([f"worker.{name}_port: cannot listen on {host}:{port}: {reason}"])
 
 
-def bind_grpc(server: grpc.aio.Server, name: str, host: str, port: int) -> int:
-    """Bind a grpcio server; returns the port that was bound.
+def bind_grpc(
+    server: grpc.aio.Server,
+    name: str,
+    host: str,
+    port: int,
+    certificates: Certificates | None = None,
+) -> int:
+    """Bind a grpcio server, with mutual TLS if there are certificates; returns the port.
 
     Raises:
         SettingsError: the port is taken.
     """
-    shown = f"[{host}]" if ":" in host else host
     try:
-        bound = server.add_insecure_port(f"{shown}:{port}")
+        bound = listen(server, host, port, certificates)
     except RuntimeError as error:
         raise port_taken(name, host, port) from error
     if bound == 0:

@@ -27,6 +27,7 @@ from epp_worker.stopping import Departure
 from epp_worker.surroundings import Surroundings
 from epp_worker.web import web_app
 from epp_worker.worker import Worker
+from fleet.certificates import Certificates, Role, open_certificates
 from fleet.clock import Clock, SystemClock
 from fleet.errors import SettingsError
 from fleet.http_listener import HttpListener
@@ -112,15 +113,22 @@ class Listeners:
         http2 = self._worker.http2
         await http2.start(self._host, own.ext_proc_port)
         self._ports["ext_proc"] = http2.port
-        await self._serve(internal_server(self._worker.control), "internal", own.internal_port)
+        internal = internal_server(self._worker.control)
+        await self._serve(internal, "internal", own.internal_port, self._worker.certificates)
         host = own.advertise_host or self._host
         shown = f"[{host}]" if ":" in host else host
         self._worker.addresses = Addresses(
             **{name: f"{shown}:{port}" for name, port in self._ports.items()}
         )
 
-    async def _serve(self, server: grpc.aio.Server, name: str, port: int) -> None:
-        self._ports[name] = bind_grpc(server, name, self._host, port)
+    async def _serve(
+        self,
+        server: grpc.aio.Server,
+        name: str,
+        port: int,
+        certificates: Certificates | None = None,
+    ) -> None:
+        self._ports[name] = bind_grpc(server, name, self._host, port, certificates)
         await server.start()
         self._grpc.append(server)
 
@@ -159,11 +167,13 @@ async def _serve(
     store = RedisStore(settings.redis, settings.fleet)
     rng = random.Random()  # noqa: S311 - breaks ties and spreads beats
     scraper = Scraper(settings.scrape, clock=clock)
+    source = _source(settings, api, clock, rng)
+    certificates = open_certificates(settings, Role.WORKER, clock)
     worker = Worker(
         worker_id,
         settings,
         token,
-        Surroundings(_source(settings, api, clock, rng), store, scraper, clock, rng, connections),
+        Surroundings(source, store, scraper, clock, rng, connections, certificates),
         fatal=ending.fatal,
         refused=ending.refused,
     )

@@ -85,6 +85,7 @@ class Figures:
         inflight: by pool, then by endpoint address.
         responses: picked requests that are over, by how they ended.
         served_elsewhere: by pool: responses of another endpoint than the one picked.
+        certificate_expiry_seconds: None without certificates.
     """
 
     streams_total: Sequence[int]
@@ -104,6 +105,7 @@ class Figures:
     served_elsewhere: Mapping[PoolRef, int] = field(default_factory=dict)
     scrapes: ScrapeCounts = field(default_factory=ScrapeCounts)
     source: SourceFigures = field(default_factory=SourceFigures)
+    certificate_expiry_seconds: float | None = None
 
 
 class _Collector:
@@ -139,6 +141,12 @@ class _Collector:
         yield _counter("responses", "Picked requests that are over.", "outcome", figures.responses)
         yield _total("usage_unreadable", "Usage values not understood.", figures.usage_unreadable)
         yield _served_elsewhere(figures.served_elsewhere)
+        if figures.certificate_expiry_seconds is not None:
+            yield _gauge(
+                "certificate_expiry_seconds",
+                "Seconds until the certificate of the internal port expires.",
+                figures.certificate_expiry_seconds,
+            )
         scrapes = figures.scrapes
         outcomes = {"good": scrapes.good, "failed": scrapes.failed}
         yield _counter("scrapes", "Model servers' metrics pages read.", "outcome", outcomes)

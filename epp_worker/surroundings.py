@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass
 
 from epp_worker.holdings import Scrapes
+from fleet.certificates import Certificates
 from fleet.clock import Clock
 from fleet.sources.contract import Source
 from fleet.store.contract import Store
@@ -15,6 +16,7 @@ class Surroundings:
 
     Attributes:
         connections: how many gateway connections the process may have open.
+        certificates: of the internal port; None = it speaks plaintext.
     """
 
     source: Source
@@ -23,3 +25,4 @@ class Surroundings:
     clock: Clock
     rng: random.Random
     connections: int = 16_384
+    certificates: Certificates | None = None

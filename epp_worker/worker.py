@@ -145,7 +145,10 @@ class Worker:
             poll_seconds=own.share_poll_seconds,
             limited=limited,
         )
-        self.control = Control(settings.fleet, token, self, self.beats.interval, limited)
+        self.certificates = given.certificates
+        self.control = Control(
+            settings.fleet, token, self, self.beats.interval, limited, given.certificates
+        )
         self.holdings.on_change(self._changed)
 
     # Life.
@@ -268,6 +271,9 @@ class Worker:
             },
             scrapes=self._given.scraper.counts(),
             source=source_figures(self._given.source),
+            certificate_expiry_seconds=(
+                None if self.certificates is None else self.certificates.expiry_seconds()
+            ),
         )
 
     def describe(self) -> Mapping[str, Any]:

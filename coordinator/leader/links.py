@@ -17,8 +17,10 @@ import grpc.aio
 from coordinator.leader.doubt import LeaseInDoubt
 from coordinator.leader.probe import connect_both
 from coordinator.verdicts import Answer, Connect
+from fleet.certificates import Certificates, Role
 from fleet.clock import Clock
 from fleet.control import codec
+from fleet.control.handshake import fault
 from fleet.control.messages import (
     CONTROL_METHOD,
     SEEN_EPOCH_KEY,
@@ -30,6 +32,7 @@ from fleet.control.messages import (
     Verdict,
     WorkerHello,
 )
+from fleet.control.transport import dial
 from fleet.errors import FormatError
 from fleet.model import Member, Share
 from fleet.settings.model import MembershipSettings
@@ -102,8 +105,10 @@ class Link:
         settings: MembershipSettings,
         events: LinkEvents,
         clock: Clock,
+        certificates: Certificates | None = None,
     ) -> None:
         self.contact = contact
+        self._certificates = certificates
         self._hello = hello
         self._metadata = metadata
         self._settings = settings
@@ -153,8 +158,8 @@ class Link:
 
     async def _session(self) -> bool:
         """Dial and stay until the stream ends. Returns whether the worker joined."""
-        channel = grpc.aio.insecure_channel(
-            self.contact.addresses.internal, options=CHANNEL_OPTIONS
+        channel = dial(
+            self.contact.addresses.internal, self._certificates, Role.WORKER, CHANNEL_OPTIONS
         )
         call = _open(channel, self._metadata)
         joined = False
@@ -273,10 +278,22 @@ class Link:
 
     async def _failed(self, call: Call, error: Exception) -> None:
         if isinstance(error, grpc.aio.AioRpcError):
-            self._learn(error.code(), error.trailing_metadata(), error.details())
+            if not await self._turned_down(error.code()):
+                self._learn(error.code(), error.trailing_metadata(), error.details())
         elif call.done():
             with contextlib.suppress(TimeoutError):
                 await self._ended(call)
+
+    async def _turned_down(self, code: grpc.StatusCode) -> bool:
+        """Whether the two sides' certificates are what is wrong; then it is said loudly."""
+        if self._certificates is None or code is not grpc.StatusCode.UNAVAILABLE:
+            return False
+        address = self.contact.addresses.internal
+        why = await fault(address, self._certificates, Role.WORKER)
+        if why is not None:
+            extra = {"worker": self.contact.id, "peer": address, "why": why}
+            self._loud.warning("worker not reached by TLS", key=self.contact.id, extra=extra)
+        return why is not None
 
     def _learn(
         self,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from coordinator.leader.links import Link, LinkEvents
+from fleet.certificates import Certificates
 from fleet.clock import Clock
 from fleet.control.messages import LeaderHello
 from fleet.model import Member, Share
@@ -22,6 +23,7 @@ class Links:
         settings: MembershipSettings,
         events: LinkEvents,
         clock: Clock,
+        certificates: Certificates | None = None,
     ) -> None:
         self._group = group
         self._hello = hello
@@ -29,6 +31,7 @@ class Links:
         self._settings = settings
         self._events = events
         self._clock = clock
+        self._certificates = certificates
         self._links: dict[tuple[str, str], tuple[Link, asyncio.Task[None]]] = {}
         self._shares: Mapping[str, Share] = {}
 
@@ -50,6 +53,7 @@ class Links:
                 settings=self._settings,
                 events=self._events,
                 clock=self._clock,
+                certificates=self._certificates,
             )
             share = self._shares.get(member.id)
             if share is not None:

@@ -9,6 +9,7 @@ from coordinator.metrics import Metrics
 from coordinator.routes.contract import Routes
 from coordinator.services import ServiceKeeper
 from coordinator.worker_pods import WorkerPods
+from fleet.certificates import Certificates
 from fleet.clock import Clock
 from fleet.settings.model import Settings
 from fleet.store.contract import Store
@@ -22,6 +23,7 @@ class Surroundings:
         pods: of the workers, where they are pods.
         costs: what their going would move is written on those pods.
         in_store: whether the lease is in the store.
+        certificates: of the internal port; None = it speaks plaintext.
     """
 
     settings: Settings
@@ -36,3 +38,4 @@ class Surroundings:
     pods: WorkerPods | None = None
     costs: DeletionCosts | None = None
     in_store: bool = True
+    certificates: Certificates | None = None

@@ -141,6 +141,7 @@ class LeaderTerm:
                     settings=self._settings.membership,
                     events=self._signals,
                     clock=self._clock,
+                    certificates=self._around.certificates,
                 )
                 self._publisher = Publisher(
                     store=self._storing(tasks),

@@ -14,6 +14,7 @@ import grpc
 
 from epp_worker.control.rules import Admission, Sentence, admit, understand
 from epp_worker.listeners import GRPC_OPTIONS, INTERNAL_CONNECTIONS
+from fleet.certificates import Certificates, Role
 from fleet.control.codec import MAX_MESSAGE_BYTES, decode_down, encode
 from fleet.control.messages import (
     CONTROL_METHOD,
@@ -26,6 +27,7 @@ from fleet.control.messages import (
     Verdict,
     WorkerHello,
 )
+from fleet.control.transport import stranger
 from fleet.errors import FormatError
 from fleet.model import EpochVersion, Member, Share
 from fleet.telemetry import RateLimited
@@ -107,6 +109,7 @@ class Control:
 
     Args:
         interval: seconds until the next report of a stream to which nothing happens.
+        certificates: where there are any, only a coordinator's is listened to.
     """
 
     def __init__(
@@ -116,8 +119,10 @@ class Control:
         commands: Commands,
         interval: Callable[[], float],
         limited: RateLimited,
+        certificates: Certificates | None = None,
     ) -> None:
         self.limited = limited
+        self._certificates = certificates
         self._fleet = fleet
         self._expected = f"Bearer {token}".encode()
         self._commands = commands
@@ -145,6 +150,7 @@ class Control:
 
     async def serve(self, _: Any, context: Context) -> None:
         """One call of the Control method, from its first message to its end."""
+        await self._known(context)
         hello = await self._hello(context)
         self._commands.see(EpochVersion(hello.epoch, 0))
         stream = ControlStream(context, hello)
@@ -161,6 +167,14 @@ class Control:
                 self._live = None
                 self._last_connected = asyncio.get_running_loop().time()
             log.info("leader disconnected", extra=extra)
+
+    async def _known(self, context: Context) -> None:
+        """Send away whoever is no coordinator of this fleet, before anything of it is read."""
+        why = stranger(context, self._certificates, Role.COORDINATOR)
+        if why is not None:
+            extra = {"peer": context.peer(), "why": why}
+            self.limited.warning("call refused on the internal port", key=why, extra=extra)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
 
     async def _hello(self, context: Context) -> LeaderHello:
         message: Down | None = None
@@ -268,12 +282,13 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
         metadata = dict(handler_call_details.invocation_metadata or ())
         if self._control.authenticated(str(metadata.get("authorization", ""))):
             return grpc.stream_stream_rpc_method_handler(self._control.serve)
-        self._control.limited.warning("call refused on the internal port: wrong token")
-        return grpc.stream_stream_rpc_method_handler(_refuse_token)
+        return grpc.stream_stream_rpc_method_handler(self._refuse_token)
 
-
-async def _refuse_token(_: Any, context: Context) -> None:
-    await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing bearer token")
+    async def _refuse_token(self, _: Any, context: Context) -> None:
+        why = "wrong or missing bearer token"
+        extra = {"peer": context.peer(), "why": why}
+        self._control.limited.warning("call refused on the internal port", key=why, extra=extra)
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
 
 
 def internal_server(control: Control) -> grpc.aio.Server:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fleet.settings.kinds import coordinator_problems, kind_problems
 from fleet.settings.model import CoordinatorSettings, Settings, WorkerSettings
 from fleet.settings.ownership_checks import ownership_problems
+from fleet.settings.security_checks import certificate_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,11 @@ def _ports_differ(section: str) -> Callable[[Settings], Iterator[Finding]]:
 def _ownership(settings: Settings) -> Iterator[Finding]:
     for path, problem in ownership_problems(settings.ownership):
         yield Finding((path,), problem)
+
+
+def _certificates(settings: Settings) -> Iterator[Finding]:
+    for fields, message in certificate_problems(settings.security):
+        yield Finding(fields, message)
 
 
 def _kinds_fit(settings: Settings) -> Iterator[Finding]:
@@ -192,6 +198,7 @@ RULES: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _ports_differ("worker"),
     _ports_differ("coordinator"),
     _ownership,
+    _certificates,
 )
 
 

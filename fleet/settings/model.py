@@ -283,6 +283,17 @@ class SecuritySettings:
     token_file: str = ""
     """File with the fleet's bearer token; needed by every process of the fleet."""
 
+    ca_file: str = ""
+    """PEM of the fleet's own CA: with the two below the internal port speaks TLS, and only to
+    peers whose certificate it signed. All three or none; without, it speaks on loopback alone."""
+
+    certificate_file: str = ""
+    """PEM of this process' certificate, for <role>.<fleet>.epp-fleet.internal, where the role is
+    coordinator or worker. Re-read when it changes."""
+
+    key_file: str = ""
+    """PEM of its private key."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:

@@ -64,13 +64,13 @@ def a_service(name: str, labels: dict[str, str] | None = None, **spec: object) -
     }
 
 
-def a_slice(service: str, manager: str) -> Raw:
+def a_slice(service: str, manager: str, name: str = "") -> Raw:
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
             "namespace": "ns",
-            "name": f"{service}-x",
+            "name": name or f"{service}-x",
             "labels": {
                 "kubernetes.io/service-name": service,
                 SLICE_MANAGED_BY_LABEL: manager,
@@ -183,6 +183,51 @@ async def test_foreign_slices_turn_a_group_off_and_on(
         server.put(a_slice("epp", "endpointslicemirroring-controller.k8s.io"))
         await blue.has_groups()
     assert writes(server) == []
+
+
+async def test_the_last_foreign_slice_counts(server: FakeApiServer, api: KubeClient) -> None:
+    """Two of one manager, one of which is moved to another Service; slices of no Service at all."""
+    manager = "endpointslice-controller.k8s.io"
+    for name in ("one", "two"):
+        server.put(a_service(name, {FLEET_LABEL: "blue"}))
+        server.put(pool_body(name, service=name))
+    server.put(a_slice("one", manager, "s1"))
+    server.put(a_slice("one", manager, "s2"))
+    nowhere = a_slice("one", manager, "s3")
+    del nowhere["metadata"]["labels"]["kubernetes.io/service-name"]
+    server.put(nowhere)
+    async with running_estate(api, BLUE) as blue:
+        await blue.has_groups("two:9002")
+        server.remove(a_slice("one", manager, "s1"))
+        server.put(a_slice("two", manager, "s2"))
+        await blue.has_groups("one:9002")
+        server.remove(a_slice("two", manager, "s2"))
+        await blue.has_groups("one:9002", "two:9002")
+
+
+async def test_slices_of_another_fleet_are_seen_as_such(
+    server: FakeApiServer, api: KubeClient
+) -> None:
+    """Left over from a hand-over: told, not refused; ours are nobody's foreign slices."""
+    server.put(a_service("epp", {FLEET_LABEL: "blue"}))
+    server.put(pool_body("a"))
+    theirs = a_slice("epp", MANAGED_BY, "green")
+    theirs["metadata"]["labels"][FLEET_LABEL] = "green"
+    server.put(theirs)
+    server.put(a_slice("epp", MANAGED_BY, "blue"))
+    async with running_estate(api, BLUE) as blue:
+        decision = blue.decision("a")
+        assert decision is not None
+        assert [each.note for each in decision.served] == [
+            "EndpointSlices of another fleet (green) are still in it"
+        ]
+        server.remove(theirs)
+
+        def quiet() -> bool:
+            now = blue.decision("a")
+            return now is not None and [each.note for each in now.served] == [""]
+
+        await blue.until(quiet, "the note goes with the slice")
 
 
 async def test_a_pool_is_handed_over_and_back_by_its_annotation(

@@ -3,11 +3,13 @@
 import asyncio
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 from coordinator.estate import Estate
 from coordinator.explain import Explained, Explainer
 from coordinator.ownership import Claimed, NotOurs
-from coordinator.routes.contract import Route
+from coordinator.routes.contract import Located, Route
+from coordinator.routes.eds import EdsRoutes
 from coordinator.services import Failure
 from coordinator.web.explaining import LEADER_KNOWS, explain_document
 from fleet.model import (
@@ -26,7 +28,7 @@ from fleet.model import (
     ShardMap,
 )
 from fleet.ring import Ring
-from fleet.settings.model import OwnershipSettings, Settings
+from fleet.settings.model import OwnershipSettings, RouteSettings, Settings
 from fleet.sources.contract import Problem
 from tests.contract.election_worlds import LoopClock
 from tests.memory_kube import MemoryApiServer, MemoryKube
@@ -243,3 +245,10 @@ async def test_workers_that_leave_change_the_ring() -> None:
     ring = here.explainer._ring
     here.explain()
     assert here.explainer._ring is ring
+
+
+def test_the_file_of_a_route(tmp_path: Path) -> None:
+    """Named whether or not it is there yet."""
+    routes = EdsRoutes(tmp_path, settings=RouteSettings(), clock=LoopClock())
+    assert isinstance(routes, Located)
+    assert routes.where(group()) == f"EDS file {tmp_path}/ns~epp~9002.json"

@@ -64,7 +64,8 @@ SILENT_RENEWALS: Final = 10.0
 """A watch that carries nothing for this many renewals is opened anew."""
 
 REOPEN_SECONDS: Final = 0.2
-"""Between two watches."""
+LONGEST_REOPEN_SECONDS: Final = 2.0
+"""Between two watches; doubled while they tell nothing. Looking goes on meanwhile."""
 
 
 class KubeLeaseElection:
@@ -189,12 +190,16 @@ class KubeLeaseElection:
 
     async def watch(self) -> None:
         """See `Election.watch`."""
+        pause = REOPEN_SECONDS
         while True:
+            began = self._clock.monotonic()
             try:
                 await self._listen()
             except KubeError as error:
                 self._loud.warning("lease watch ended", error=error)
-            await self._clock.sleep(REOPEN_SECONDS)
+            told = self._told_at >= began
+            pause = REOPEN_SECONDS if told else min(2 * pause, LONGEST_REOPEN_SECONDS)
+            await self._clock.sleep(pause)
 
     async def _listen(self) -> None:
         """One watch; without a resourceVersion it begins with the Lease as it stands."""

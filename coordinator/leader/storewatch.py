@@ -99,7 +99,11 @@ class StoreWatch:
     async def _may_lead(self) -> bool:
         """Whether nobody leads by a lease in the store, as while the fleet changes its kind of
         election. An epoch that the store has already was given there: ours must be another one."""
-        found = await self._store.lease()
+        try:
+            found = await self._store.lease()
+        except FormatError as error:
+            log.error("the store's lease is unreadable, ignored", exc_info=error)
+            return True
         if found.leader is not None:
             self._loud.warning("a lease in the store is held, waiting for its end")
             return False

@@ -13,7 +13,7 @@ from coordinator.membership import Membership
 from fleet.errors import FormatError
 from fleet.model import EpochVersion, LeaderInfo, RingSpec, ShardMap
 from fleet.settings.model import MembershipSettings
-from fleet.store.contract import Guard, Publication
+from fleet.store.contract import Guard, Lease, Publication
 from fleet.store.memory import MemoryServer, MemoryStore
 from tests.contract.election_worlds import LoopClock
 from tests.contract.store_fixtures import member, shard_map
@@ -123,13 +123,17 @@ async def test_a_lease_elsewhere_waits_while_somebody_leads_by_the_store(elsewhe
     assert elsewhere.overtaken == [7]
 
 
-async def test_a_map_that_cannot_be_read_is_none(elsewhere: World) -> None:
+async def test_what_cannot_be_read_is_not_there(elsewhere: World) -> None:
     """It must not keep anybody from leading."""
 
     async def damaged(newer_than: EpochVersion) -> ShardMap | None:
         raise FormatError("map: damaged")
 
+    async def damaged_lease() -> Lease:
+        raise FormatError("leader: damaged")
+
     elsewhere.store.shard_map = damaged  # type: ignore[method-assign]
+    elsewhere.store.lease = damaged_lease  # type: ignore[method-assign]
     await elsewhere.watch.begin()
     assert (elsewhere.watch.recalled, elsewhere.told) == (True, [])
 

@@ -43,9 +43,8 @@ from fleet.kube.listwatch_condition import Condition
 from fleet.kube.listwatch_events import Collection
 from fleet.kube.listwatch_pace import Pace as WatchPace
 from fleet.kube.names import port_name
-from fleet.model import GroupKey, Service
+from fleet.model import GroupKey
 from fleet.settings.model import Settings
-from fleet.sources.contract import Kind, ObjectKey, Source
 
 IN_FLIGHT: Final = 50
 """Requests at once, until the API server asks for less."""
@@ -67,16 +66,6 @@ PortName = Callable[[GroupKey], str | None]
 
 def _unknown(group: GroupKey) -> str | None:
     return None
-
-
-def service_ports(source: Source) -> PortName:
-    """The names of ports in the Services that `source` knows."""
-
-    def name_of(group: GroupKey) -> str | None:
-        service = source.objects(Kind.SERVICE).get(ObjectKey(group.namespace, group.service))
-        return service.ports.get(group.port) if isinstance(service, Service) else None
-
-    return name_of
 
 
 @dataclass(slots=True)
@@ -119,8 +108,9 @@ class EndpointSliceRoutes:
 
         Args:
             rng: spreads what many processes would do at once.
-            service_port: gateways find a slice's port by the name that the Service gives it. One
-                that is not known is taken for one that we are about to create.
+            service_port: gateways find a slice's port by the name that the Service gives it.
+                While a Service is not known, a slice keeps the name that it has; a new one gets
+                that of the Services that we create.
         """
         self._fleet = settings.fleet
         self._clock = clock
@@ -220,8 +210,12 @@ class EndpointSliceRoutes:
         return any(key in watch.values for watch in self._watches)
 
     def _port_name(self, group: GroupKey) -> str:
+        """The port's name in the Service; of one that is not known, as it stands already."""
         known = self._service_port(group)
-        return port_name(group.port) if known is None else known
+        if known is not None:
+            return known
+        standing = [each.port_name for each in self._copy.of(group) if each.sound]
+        return standing[0] if standing else port_name(group.port)
 
     async def write(self, routes: Sequence[Route], term: Term) -> WriteResult:
         """Write in the given order, many at once.

@@ -5,6 +5,7 @@ import copy
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,8 @@ async def test_a_slice_that_vanished_unheard_is_missed(world: World) -> None:
 
 
 async def test_a_service_whose_port_is_named_otherwise_gets_its_slice_again(world: World) -> None:
-    """Gateways find the slice's port by the Service's name for it."""
+    """Gateways find the slice's port by the Service's name for it; a coordinator that has not
+    heard of the Service yet leaves the name as it stands."""
     name: list[str | None] = [None]
     async with world.publisher(service_port=lambda group: name[0]) as routes:
         await routes.write([route(A)], term())
@@ -128,6 +130,11 @@ async def test_a_service_whose_port_is_named_otherwise_gets_its_slice_again(worl
         assert (await routes.write([route(A)], term())).written == (A,)
         assert world.raw(A)["ports"][0]["name"] == "picker"
         assert set(await routes.read()) == {A}
+    async with world.publisher(service_port=lambda group: None) as started:
+        assert set(await started.read()) == {A}
+        moved = replace(route(A, 2), addresses=("192.0.2.2:9002",))
+        assert (await started.write([moved], term())).written == (A,)
+        assert world.raw(A)["ports"][0]["name"] == "picker"
 
 
 async def test_a_list_that_does_not_come_is_no_empty_list(

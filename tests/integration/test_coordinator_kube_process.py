@@ -243,6 +243,14 @@ async def test_a_fleet_in_a_cluster_serves_a_pool_that_is_applied(processes: Pro
     address = worker.member.addresses.ext_proc
     await until(lambda: served_by(processes.kube, address), "a slice with the worker's address")
     (service,) = processes.kube.store.all(SERVICES, lambda _: True)
+    await asyncio.sleep(1.0)  # what follows from the first look is done
+    asked = len(processes.kube.requests)
+    await asyncio.sleep(3.0)
+    at_rest = [seen for seen in processes.kube.requests[asked:] if not seen.watch]
+    assert {(seen.method, seen.path.rpartition("/")[2]) for seen in at_rest} == {
+        ("PUT", "epp-fleet-default")
+    }
+    assert 3 <= len(at_rest) <= 5, "a renewal every 0.7 s"
     assert service["metadata"]["name"] == "llama-epp"
     assert len(processes.kube.store.all(POOLS, lambda _: True)) == 1
     assert processes.lease()["spec"]["holderIdentity"] == "coordinator-0"

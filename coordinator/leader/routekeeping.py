@@ -18,7 +18,7 @@ from itertools import islice
 
 from coordinator.election.contract import Term
 from coordinator.leader.doubt import LeaseInDoubt
-from coordinator.routes.contract import Route, Routes, WriteResult
+from coordinator.routes.contract import Route, Routes, Unreadable, WriteResult
 from fleet.clock import Clock
 from fleet.errors import RouteError
 from fleet.model import EpochVersion, GroupKey, ShardMap
@@ -169,7 +169,8 @@ class RouteKeeper:
         self._urgent |= self._busy_first(wrong)
         if not self._complete:
             return []
-        return [group for group in standing if group not in self._wanted]
+        unreadable = self._routes.unreadable() if isinstance(self._routes, Unreadable) else ()
+        return [group for group in (*standing, *unreadable) if group not in self._wanted]
 
     def _repaired(self, found: Route | None, wanted: Route, written: Route | None) -> Route | None:
         """What to write over `found`, or None if it is right or not ours to change."""

@@ -4,7 +4,7 @@ Routes are the real routing and lie outside the store, so they carry `epoch.vers
 every write is fenced: compare the epoch that stands there, look at the term's deadline, write.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -49,6 +49,15 @@ class Routes(Protocol):
 
     async def remove(self, groups: Sequence[GroupKey], term: Term) -> WriteResult:
         """Delete the routes of groups that exist no more, fenced alike."""
+        ...
+
+
+@runtime_checkable
+class Unreadable(Protocol):
+    """Routes that know what of theirs stands there but cannot be read: it may have to go."""
+
+    def unreadable(self) -> Collection[GroupKey]:
+        """Groups with something that is no route, as of the last `read`."""
         ...
 
 

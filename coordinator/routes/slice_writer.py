@@ -7,6 +7,7 @@ written with the resourceVersion at which its epoch was compared, so nothing can
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 
 from coordinator.election.contract import Term
@@ -217,6 +218,9 @@ class SliceWriter:
 
     def _saw(self, group: GroupKey, name: str, raw: Raw | None) -> None:
         new = None if raw is None else decode(raw, self._fleet, expected=group)
+        if new is not None and new.group != group:
+            # Somebody changed the labels that say whose it is; its name is ours to write.
+            new = replace(new, group=group, sound=False)
         self._copy.seen(Key(group.namespace, name), new, self._clock.monotonic())
 
     async def _paced(self, term: Term, send: Callable[[float], Awaitable[Raw]]) -> Raw:

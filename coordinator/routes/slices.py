@@ -124,6 +124,7 @@ class EndpointSliceRoutes:
         named = [name.strip() for name in kube.watch_namespaces.split(",") if name.strip()]
         namespaces: Sequence[str | None] = named or [None]
         self._said: dict[GroupKey, Route] = {}
+        self._unreadable: set[GroupKey] = set()
         self._check_names_at = 0.0
         self._synced = asyncio.Event()
         self._watches = [
@@ -189,13 +190,19 @@ class EndpointSliceRoutes:
         now = self._clock.monotonic()
         if now >= self._check_names_at:
             self._check_names_at = now + PORT_NAMES_SECONDS
-            changed = [*self._said, *self._copy.groups()]
+            changed = {*self._said, *self._unreadable, *self._copy.groups()}
         for group in changed:
             found = self._copy.route(group)
             if found is not None and found[1] == self._port_name(group):
                 self._said[group] = found[0]
+                self._unreadable.discard(group)
             else:
                 self._said.pop(group, None)
+                (self._unreadable.add if self._copy.of(group) else self._unreadable.discard)(group)
+
+    def unreadable(self) -> frozenset[GroupKey]:
+        """Groups with slices of ours in any form but ours, as of the last `read`."""
+        return frozenset(self._unreadable)
 
     def where(self, group: GroupKey) -> str:
         """The slices that hold the route of `group`; where it would be, if there is none."""

@@ -174,7 +174,12 @@ async def test_another_writer_is_repaired_within_a_second(world: World) -> None:
                 (each["addresses"], each["conditions"]["ready"])
                 for one in found
                 for each in one["endpoints"]
-            ] == [(["192.0.2.1"], True)] and "annotations" in found[0]["metadata"]
+            ] == [(["192.0.2.1"], True)] and is_ours(found[0])
+
+        def is_ours(raw: Raw) -> bool:
+            metadata = raw["metadata"]
+            of_a = metadata["labels"].get("kubernetes.io/service-name") == "a"
+            return of_a and "annotations" in metadata
 
         patches: list[Any] = [
             {"endpoints": [bad]},
@@ -182,6 +187,8 @@ async def test_another_writer_is_repaired_within_a_second(world: World) -> None:
             {"endpoints": []},
             {"endpoints": None},
             {"metadata": {"annotations": None}},
+            {"metadata": {"labels": {"kubernetes.io/service-name": "elsewhere"}}},
+            {"metadata": {"labels": {"epp-fleet.dev/service-port": None}}},
             {"ports": [{"name": "other", "port": 1, "protocol": "TCP"}]},
         ]
         for patch in patches:
@@ -254,7 +261,9 @@ async def test_slices_of_other_managers_are_never_touched(world: World) -> None:
 async def test_groups_that_are_no_more_lose_their_slices(world: World) -> None:
     """Also those that a former leader left behind."""
     async with world.publisher() as routes:
-        await routes.write([world.route("old", "192.0.2.1:9002")], term())
+        left = [world.route(service, "192.0.2.1:9002") for service in ("old", "spoiled")]
+        await routes.write(left, term())
+    await world.kube.patch(world.path("spoiled"), {"metadata": {"annotations": None}})
     async with world.leader(epoch=2) as keeper:
         await keeper.follow(world.map(1, {world.group("a"): "w1"}, epoch=2))
 

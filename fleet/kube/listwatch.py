@@ -33,12 +33,11 @@ from fleet.kube.listwatch_condition import Complaints, Condition, Counters
 from fleet.kube.listwatch_events import (
     Collection,
     EventType,
-    Page,
     decode_object,
     read_event,
-    read_page,
 )
-from fleet.kube.listwatch_pace import SMALLEST_PAGE, Failures, Pace, Step
+from fleet.kube.listwatch_pace import Failures, Pace, Step
+from fleet.kube.listwatch_pages import Pages
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +50,6 @@ MAX_OBJECTS = 500_000
 """A list that goes on for longer is no list of Kubernetes objects."""
 
 _MISSING_LOOKS = 3
-_SHORT_SECONDS = 1.0
-"""A watch that ended sooner than this without any event counts as a failure."""
 
 
 class ListWatch(Generic[T]):
@@ -90,6 +87,7 @@ class ListWatch(Generic[T]):
         self._decode = decode
         self._tell_synced = synced
         self._pace = pace
+        self._pages = Pages(api, collection, dict(selectors or {}), pace)
         self._clock = clock
         self._selectors = dict(selectors or {})
         self._failures = Failures(pace, rng)
@@ -97,7 +95,6 @@ class ListWatch(Generic[T]):
         self._version = ""
         self._must_list = True
         self._relist_at = 0.0
-        self._page = pace.page
         self._synced = False
         self._missing = False
         self._failing: str | None = None
@@ -199,6 +196,8 @@ class ListWatch(Generic[T]):
             await self._clock.sleep(step.wait_seconds)
 
     async def _cycle(self) -> Step:
+        if self._missing and not await self._pages.discovered():
+            return self._none()
         if self._must_list:
             try:
                 await self._list()
@@ -225,24 +224,16 @@ class ListWatch(Generic[T]):
     async def _list(self) -> None:
         began = self._clock.monotonic()
         listed: set[Key] = set()
+        version = ""
         self._cache.begin_list()
-        token = ""
-        try:
-            while True:
-                page = await self._read_page(token)
+        async with contextlib.aclosing(self._pages.read()) as pages:
+            async for page in pages:
                 await self._take_page(page.items, listed)
                 if len(listed) > MAX_OBJECTS:
                     raise KubeUnavailable(f"a list of more than {MAX_OBJECTS} objects")
-                token = page.token
-                if not token:
-                    break
-        except KubeUnavailable:
-            # It may have been the page's size: too long to answer in time, or too large to hold.
-            self._page = max(SMALLEST_PAGE, self._page // 2)
-            raise
+                version = page.version
         await self._drop(self._cache.absent(listed))
-        self._page = self._pace.page
-        self._version = page.version
+        self._version = version
         self._must_list = False
         self._relist_at = self._clock.monotonic() + self._failures.relist_seconds()
         self._counters.lists += 1
@@ -256,16 +247,6 @@ class ListWatch(Generic[T]):
         if not self._synced and not self._closed:
             self._synced = True
             self._tell_synced()
-
-    async def _read_page(self, token: str) -> Page:
-        params = {**self._selectors, "limit": str(self._page)}
-        if token:
-            params["continue"] = token
-        return read_page(
-            await self._api.read(
-                self._collection.path, params=params, timeout_seconds=self._pace.page_seconds
-            )
-        )
 
     async def _take_page(self, items: Sequence[msgspec.Raw], listed: set[Key]) -> None:
         for begin in range(0, len(items), SLICE):
@@ -298,29 +279,21 @@ class ListWatch(Generic[T]):
 
     async def _not_there(self, error: KubeNotFound | KubeForbidden) -> Step:
         """The list answered 404 (or 403, which is decided before): is there no such kind?"""
-        if await self._is_discovered():
+        if await self._pages.discovered():
             raise error
-        step = self._failures.missing()
-        if self._cache.values and self._failures.missing_looks < _MISSING_LOOKS:
+        if self._cache.values and self._failures.missing_looks < _MISSING_LOOKS - 1:
             self._failing = str(error)
-            return step
+            return self._failures.missing()
         await self._drop(self._cache.absent(()))
-        if not self._missing:
-            log.info("no such kind; looking again", extra={"path": self._collection.path})
+        log.info("no such kind; looking again", extra={"path": self._collection.path})
         self._missing = True
         self._failures.good()
-        self._listed(self._clock.monotonic())
-        return step
+        return self._none()
 
-    async def _is_discovered(self) -> bool:
-        try:
-            found = await self._api.get(self._collection.api)
-        except KubeNotFound:
-            return False
-        kinds = found.get("resources")
-        return isinstance(kinds, list) and any(
-            isinstance(kind, dict) and kind.get("name") == self._collection.plural for kind in kinds
-        )
+    def _none(self) -> Step:
+        """There is no such kind, and so no object: that is all that can be known."""
+        self._listed(self._clock.monotonic())
+        return self._failures.missing()
 
     # --- watch
 

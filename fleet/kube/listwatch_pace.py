@@ -17,8 +17,6 @@ _DOUBLINGS = 16
 _RESUMES = 2
 """So often in a row a throttled watch is resumed; then its objects are listed."""
 
-SMALLEST_PAGE = 10
-
 
 @dataclass(frozen=True, slots=True)
 class Pace:

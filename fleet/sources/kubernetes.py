@@ -80,6 +80,8 @@ class KubeSource:
         for kind in self._kinds:
             self._begin_kind(kind)
         self._match_pods()
+        # A namespace that may not be watched holds nothing, and no list will ever say so.
+        self._copy.mark_synced(Kind.POD, partial(self._is_synced, Kind.POD))
 
     def watch(self, kind: Kind, listener: Listener, *, namespace: str | None = None) -> Watch:
         """See `Source.watch`; the first list comes with the server's answer."""

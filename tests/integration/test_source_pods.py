@@ -172,6 +172,19 @@ async def test_only_the_namespaces_of_the_settings(server: FakeApiServer, tmp_pa
         }
 
 
+async def test_nothing_but_namespaces_that_may_not_be_watched(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    """They are empty, which is known at once."""
+    async with running_source(server.kubeconfig(tmp_path), watch_namespaces="ns1") as on:
+        outside = on.source.watch(Kind.POD, ignore, namespace="ns3")
+        await asyncio.sleep(0)
+        assert not outside.synced()
+        await on.source.start()
+        await outside.wait_synced()
+        assert server.requests == []
+
+
 async def test_a_pod_leaves_the_selection_of_a_watch(
     server: FakeApiServer, on: RunningSource
 ) -> None:

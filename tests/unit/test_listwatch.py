@@ -273,16 +273,34 @@ async def test_a_loop_that_died_is_started_again(caplog: pytest.LogCaptureFixtur
 
 
 async def test_a_missing_kind_is_empty_and_looked_for() -> None:
-    """kubernetes-sigs/gateway-api-inference-extension#1737: it is no failure; 1 s, doubled, up to
-    30 s."""
-    async with watched([NOT_FOUND] * 8 + [page(obj("a"))], discovered=NOT_FOUND) as on:
+    """kubernetes-sigs/gateway-api-inference-extension#1737: it is no failure; discovery is asked
+    after 1 s, doubled, up to 30 s."""
+    async with watched([NOT_FOUND, page(obj("a"))], discovered=NOT_FOUND) as on:
         await asyncio.sleep(0.5)
         condition = on.loop.condition()
         assert (condition.synced, condition.missing, condition.failing) == (True, True, None)
-        await asyncio.sleep(200)
-        assert on.kube.times("list")[:7] == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 61.0]
+        await asyncio.sleep(95)
+        assert on.kube.times(API) == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 61.0, 91.0]
+        assert on.kube.times("list") == [0.0]
+        assert on.loop.condition().age_seconds == pytest.approx(4.5)
+        on.kube.discovered = {"resources": [{"name": "things"}]}
+        await asyncio.sleep(30)
         assert on.told == ["+a"]
         assert not on.loop.condition().missing
+        assert on.kube.times("watch") == [121.0]
+
+
+async def test_while_a_kind_is_missing_nothing_else_is_believed() -> None:
+    """A server that does not answer is a failure, though there was no such kind."""
+    async with watched([NOT_FOUND, page(obj("a"))], discovered=NOT_FOUND) as on:
+        await asyncio.sleep(0.5)
+        on.kube.discovered = AWAY
+        await asyncio.sleep(10)
+        assert on.loop.condition().failing == "no answer"
+        assert on.loop.condition().age_seconds > 9
+        on.kube.discovered = {"resources": [{"name": "things"}]}
+        await asyncio.sleep(10)
+        assert on.told == ["+a"]
 
 
 async def test_a_kind_that_vanished_is_looked_for_three_times_before_its_objects_go() -> None:

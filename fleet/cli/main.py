@@ -23,6 +23,7 @@ examples:
   epp-fleet status                        who serves which pool, and why
   epp-fleet explain acme/llama-8b         why one pool is served, or is not
   epp-fleet drain worker-1                hand all its pools to the others
+  epp-fleet ca init --out certificates    a CA and certificates for the internal port
   epp-fleet config check settings.yaml    what is wrong with a settings file
 
 which fleet:
@@ -94,6 +95,32 @@ def _config_check(arguments: argparse.Namespace) -> int:
     from fleet.cli.checking import check_config
 
     return check_config(arguments)
+
+
+def _init_ca(arguments: argparse.Namespace) -> int:
+    from fleet.cli.certifying import init_ca
+
+    return init_ca(arguments)
+
+
+def _add_ca(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    actions = commands.add_parser("ca", help="certificates of the internal port").add_subparsers(
+        dest="action", metavar="ACTION", required=True
+    )
+    init = actions.add_parser(
+        "init",
+        help="make the fleet's own CA and a certificate for each role",
+        description="Make the fleet's own CA and a certificate for each role (coordinator, "
+        "worker): in a folder, where nothing is overwritten, or as Secrets NAME-ca, "
+        "NAME-coordinator-tls and NAME-worker-tls of the fleet's namespace, which are renewed "
+        "when this runs again and they are due. In a cluster with cert-manager let that do it.",
+    )
+    where = init.add_mutually_exclusive_group(required=True)
+    where.add_argument("--out", metavar="DIR", help="write files (mode 0600) into this folder")
+    where.add_argument("--secret", metavar="NAME", help="write Secrets whose names begin so")
+    init.add_argument("--fleet", metavar="F", help="the fleet's name; default: from the settings")
+    init.add_argument("--config", metavar="F", help="settings file (YAML)")
+    init.set_defaults(run=_init_ca)
 
 
 def _add_local(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -187,6 +214,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_local(commands)
     _add_demo(commands)
     _add_fleet_commands(commands)
+    _add_ca(commands)
     config = commands.add_parser("config", help="check a settings file")
     actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
     check = actions.add_parser("check", help="say what is wrong with a settings file, by field")

@@ -81,6 +81,7 @@ class Coordinator:
         if parts.certificates is not None:
             self._metrics.show_expiry(parts.certificates.expiry_seconds)
         self._metrics.show_source(parts.source)
+        self._metrics.show_routes(parts.routes)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set; then stop acting, give the lease up and close.

@@ -9,6 +9,9 @@ from prometheus_client.registry import Collector
 
 from coordinator.claims import Claims
 from coordinator.ownership import RefusalReason
+from coordinator.routes.contract import Routes
+from coordinator.routes.slice_metrics import SliceCollector
+from coordinator.routes.slices import EndpointSliceRoutes
 from coordinator.view import View
 from fleet.model import MemberState, Phase, Reason
 from fleet.sources.contract import Source
@@ -48,6 +51,11 @@ class Metrics:
     def show_source(self, source: Source) -> None:
         """Export how old the copy of pools is, and what its lists and watches do."""
         self.registry.register(SourceCollector(source))
+
+    def show_routes(self, routes: Routes) -> None:
+        """Export whether what gateways follow is watched and can be written."""
+        if isinstance(routes, EndpointSliceRoutes):
+            self.registry.register(SliceCollector(routes))
 
     def show_claims(self, claims: Claims) -> None:
         """Export what is decided about pools."""

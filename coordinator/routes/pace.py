@@ -95,6 +95,10 @@ class Setbacks:
         if len(self._of) > MAX_SETBACKS:
             del self._of[next(iter(self._of))]
 
+    def __len__(self) -> int:
+        """How many groups failed last."""
+        return len(self._of)
+
     def good(self, group: GroupKey) -> None:
         """It succeeded."""
         self._of.pop(group, None)

@@ -161,6 +161,11 @@ class EndpointSliceRoutes:
         """How often the API server told us to write more slowly."""
         return self._pace.throttled
 
+    @property
+    def failing(self) -> int:
+        """How many groups could not be written when they were last tried."""
+        return len(self._setbacks)
+
     def _note_synced(self) -> None:
         if all(watch.synced for watch in self._watches):
             self._synced.set()

@@ -9,6 +9,7 @@ import pytest
 from coordinator.election.contract import Term
 from coordinator.routes.contract import Route
 from coordinator.routes.slice_format import IPV4, encode, slice_name
+from coordinator.routes.slice_metrics import SliceCollector
 from coordinator.routes.slice_writer import ATTEMPTS, STAMPS_IN_FLIGHT
 from coordinator.routes.slices import IN_FLIGHT, EndpointSliceRoutes
 from fleet.errors import KubeForbidden, KubeThrottled, KubeUnavailable, RouteError
@@ -196,6 +197,15 @@ async def test_what_cannot_be_written_is_not_tried_all_the_time() -> None:
     with pytest.raises(RouteError, match="not labelled as ours"):
         await world.routes.write([route(A, TWO)], world.term())
     assert len(world.api.sent) == before + 1
+    assert figures(world)["epp_fleet_routes_failing"] == 1
+
+
+def figures(world: World) -> dict[str, float]:
+    return {
+        sample.name: sample.value
+        for family in SliceCollector(world.routes).collect()
+        for sample in family.samples
+    }
 
 
 async def test_a_refusal_names_what_is_wrong() -> None:
@@ -246,7 +256,8 @@ async def test_a_throttled_server_is_given_its_time() -> None:
     result = await world.routes.write([route(A, ONE), route(B, ONE)], world.term())
     assert result.written == (A, B)
     assert world.clock.now - began >= 2.0
-    assert world.routes.throttled == 1
+    assert figures(world)["epp_fleet_routes_throttled_total"] == 1
+    assert figures(world)["epp_fleet_routes_failing"] == 0
 
 
 async def test_a_term_that_ends_while_the_server_is_given_its_time_writes_nothing() -> None:

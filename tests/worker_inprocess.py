@@ -15,6 +15,7 @@ from epp_worker.main import Listeners
 from epp_worker.process import PATH
 from epp_worker.surroundings import Surroundings
 from epp_worker.worker import Worker
+from fleet.certificates import Certificates
 from fleet.clock import SystemClock
 from fleet.control.codec import decode_up, encode
 from fleet.control.messages import (
@@ -91,9 +92,16 @@ class Running:
 
 @asynccontextmanager
 async def running_worker(
-    folder: Path, *, worker_settings: WorkerSettings | None = None
+    folder: Path,
+    *,
+    worker_settings: WorkerSettings | None = None,
+    certificates: Certificates | None = None,
 ) -> AsyncIterator[Running]:
-    """A worker `worker-0` on 127.0.0.1 over the manifests in `folder`."""
+    """A worker `worker-0` on 127.0.0.1 over the manifests in `folder`.
+
+    Args:
+        certificates: of its internal port; None = it speaks plaintext.
+    """
     clock = SystemClock()
     server = MemoryServer(clock)
     own = worker_settings or WorkerSettings(
@@ -108,7 +116,14 @@ async def running_worker(
         "worker-0",
         settings,
         TOKEN,
-        Surroundings(source, MemoryStore(clock, server), scraper, clock, random.Random(1)),
+        Surroundings(
+            source,
+            MemoryStore(clock, server),
+            scraper,
+            clock,
+            random.Random(1),
+            certificates=certificates,
+        ),
         fatal=fatal.append,
         refused=refused.append,
     )
@@ -131,9 +146,18 @@ class TestLeader:
 
     __test__ = False
 
-    def __init__(self, address: str, epoch: int, token: str = TOKEN) -> None:
+    def __init__(
+        self,
+        address: str,
+        epoch: int,
+        token: str = TOKEN,
+        channel: grpc.aio.Channel | None = None,
+    ) -> None:
+        """Args:
+        channel: instead of one that speaks plaintext to `address`.
+        """
         self.epoch = epoch
-        self._channel = grpc.aio.insecure_channel(
+        self._channel = channel or grpc.aio.insecure_channel(
             address, options=[("grpc.use_local_subchannel_pool", 1)]
         )
         untyped: Any = self._channel

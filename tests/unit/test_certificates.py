@@ -168,7 +168,7 @@ async def test_a_secret_of_another_fleet_is_left_alone() -> None:
     api = MemoryKube(MemoryApiServer())
     await keep_secrets(api, "fleet", "f", NOW)
     before = await secret(api, "fleet-worker-tls")
-    with pytest.raises(SettingsError, match="has label .*/fleet=f"):
+    with pytest.raises(SettingsError, match=r"has label .*/fleet=f"):
         await keep_secrets(api, "fleet", "g", NOW)
     assert await secret(api, "fleet-worker-tls") == before
 

@@ -1,7 +1,27 @@
-"""For all tests: no event loop but those that pytest-asyncio runs and closes."""
+"""For all tests: no event loop but those that pytest-asyncio runs and closes; logging as it was."""
 
 import asyncio
+import logging
+from collections.abc import Iterator
+
+import pytest
 
 # pytest-asyncio asks for the thread's current loop. Before the first call of set_event_loop Python
 # would create one for it, which nobody closes, and warnings are errors.
 asyncio.set_event_loop(None)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A process' start replaces the root logger's handlers: later tests must not see that."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    for handler in root.handlers[:]:
+        if handler not in handlers:
+            root.removeHandler(handler)
+    for handler in handlers:
+        if handler not in root.handlers:
+            root.addHandler(handler)
+    root.setLevel(level)
+    logging.captureWarnings(False)

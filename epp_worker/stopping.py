@@ -69,7 +69,13 @@ class Departure:
         await self._worker.http2.close(grace)
 
     async def _look_for_peers(self) -> bool | None:
-        """Whether another worker lives that does not drain itself; None if unknown."""
+        """Whether another worker lives that does not drain itself; None if unknown.
+
+        A leader that is connected knows best, also while the store is away.
+        """
+        told = self._worker.control.others()
+        if told is not None:
+            return told
         try:
             members = await self._store.members()
         except FleetError:

@@ -43,6 +43,7 @@ class FakeWorker:
         quiet: what it reports of groups that it drains.
         history: every share that it applied, in order.
         verdicts: every verdict that it heard.
+        others: whether another worker could take over, as the leader said last.
     """
 
     def __init__(self, name: str, store: Store, token: str, *, fleet: str = "default") -> None:
@@ -53,6 +54,7 @@ class FakeWorker:
         self.history: list[Share] = []
         self.verdicts: list[Verdict] = []
         self.seen = NONE
+        self.others: bool | None = None
         self.loads: dict[GroupKey, float] = {}
         self._fleet = fleet
         self._store = store
@@ -208,6 +210,7 @@ class FakeWorker:
 
     def _obey(self, message: Any) -> bool:
         if isinstance(message, Assign):
+            self.others = message.others
             self._apply(message.share)
         elif isinstance(message, SetDrain):
             self.draining = message.on

@@ -116,7 +116,8 @@ class Link:
         self._clock = clock
         self._wake = asyncio.Event()
         self._share: Share | None = None
-        self._share_sent: Share | None = None
+        self._others: bool | None = None
+        self._sent: tuple[Share, bool | None] | None = None
         self._drain: tuple[bool, asyncio.Future[None]] | None = None
         self._joined: Member | None = None
         self._loud = RateLimited(log, clock)
@@ -130,6 +131,12 @@ class Link:
         """Send this share as soon as the stream allows; a later one replaces it."""
         self._share = share
         self._wake.set()
+
+    def tell_others(self, others: bool) -> None:
+        """Whether another worker could take over; sent if it is news."""
+        if others != self._others:
+            self._others = others
+            self._wake.set()
 
     async def set_drain(self, on: bool) -> None:
         """Hand the mark over; returns once it is written to the stream."""
@@ -198,7 +205,7 @@ class Link:
             await self._last_word(call, member, answer)
             return None
         self._joined = member
-        self._share_sent = None
+        self._sent = None
         return member
 
     async def _last_word(self, call: Call, member: Member, answer: Answer) -> None:
@@ -239,9 +246,9 @@ class Link:
         while True:
             self._wake.clear()
             share = self._share
-            if share is not None and share is not self._share_sent and self._meant(share):
-                await self._write(call, Assign(share))
-                self._share_sent = share
+            if share is not None and self._is_news(share) and self._meant(share):
+                self._sent = (share, self._others)
+                await self._write(call, Assign(*self._sent))
             if self._drain is not None:
                 on, handed = self._drain
                 self._drain = None
@@ -249,6 +256,9 @@ class Link:
                 if not handed.done():
                     handed.set_result(None)
             await self._wake.wait()
+
+    def _is_news(self, share: Share) -> bool:
+        return self._sent is None or share is not self._sent[0] or self._others is not self._sent[1]
 
     def _meant(self, share: Share) -> bool:
         return self._joined is not None and share.incarnation == self._joined.incarnation

@@ -34,6 +34,7 @@ class Links:
         self._certificates = certificates
         self._links: dict[tuple[str, str], tuple[Link, asyncio.Task[None]]] = {}
         self._shares: Mapping[str, Share] = {}
+        self._accepting: frozenset[str] | None = None
 
     def keep(self, contacts: Iterable[Member]) -> None:
         """Have a link to each of these and to nobody else."""
@@ -58,6 +59,7 @@ class Links:
             share = self._shares.get(member.id)
             if share is not None:
                 link.assign(share)
+            self._tell_others(member.id, link)
             task = self._group.create_task(link.run(), name=f"link {member.id}")
             self._links[key] = (link, task)
 
@@ -69,6 +71,19 @@ class Links:
             share = shares.get(worker)
             if worker in wanted and share is not None:
                 link.assign(share)
+
+    def accepting(self, workers: Iterable[str]) -> None:
+        """The workers that may be given groups: each hears whether there is another one."""
+        accepting = frozenset(workers)
+        if accepting == self._accepting:
+            return
+        self._accepting = accepting
+        for (worker, _), (link, _) in self._links.items():
+            self._tell_others(worker, link)
+
+    def _tell_others(self, worker: str, link: Link) -> None:
+        if self._accepting is not None:
+            link.tell_others(bool(self._accepting - {worker}))
 
     def link_of(self, worker: str) -> Link | None:
         """The open link of a worker, if there is one."""

@@ -308,6 +308,7 @@ class LeaderTerm:
     async def _plan(self, judgement: Judgement, now: float) -> None:
         previous = self._previous
         peers = peers_of(judgement.living, previous)
+        self._links.accepting(worker for worker, peer in peers.items() if peer.accepts)
         groups = self._around.groups.groups()
         self._targets.update(
             previous=previous,

@@ -90,6 +90,8 @@ class ControlStream:
         self.wake = asyncio.Event()
         """Set when the leader should hear a report at once."""
         self.superseded = asyncio.Event()
+        self.others: bool | None = None
+        """Whether another worker could take over, as this leader says; None until it does."""
 
     async def reports(self, commands: Commands, interval: Callable[[], float]) -> None:
         """Send a report at once after each change, and every heartbeat."""
@@ -138,6 +140,10 @@ class Control:
     def leader(self) -> ControlStream | None:
         """The live stream."""
         return self._live
+
+    def others(self) -> bool | None:
+        """Whether another worker could take over, by the word of the leader that is connected."""
+        return None if self._live is None else self._live.others
 
     def leader_away(self, now: float) -> float:
         """Seconds since a leader was connected, by the loop's clock; 0 while one is."""
@@ -205,7 +211,7 @@ class Control:
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"epoch {seen} was seen here")
 
     async def _converse(self, stream: ControlStream, context: Context) -> None:
-        reads = asyncio.create_task(self._commanded(context), name="control reads")
+        reads = asyncio.create_task(self._commanded(stream, context), name="control reads")
         reports = asyncio.create_task(
             stream.reports(self._commands, self._interval), name="control reports"
         )
@@ -228,9 +234,11 @@ class Control:
             if isinstance(result, Exception) and not _is_broken_stream(result):
                 raise result
 
-    async def _commanded(self, context: Context) -> None:
+    async def _commanded(self, stream: ControlStream, context: Context) -> None:
         """Obey until the leader half-closes, or until a verdict ends this incarnation."""
         while (message := await _read(context)) is not None:
+            if isinstance(message, Assign):
+                stream.others = message.others
             if not self._obey(message):
                 return
 

@@ -39,9 +39,15 @@ class LeaderHello(msgspec.Struct, frozen=True, tag="leader_hello"):
 
 
 class Assign(msgspec.Struct, frozen=True, tag="assign"):
-    """The whole share of the worker; applied exactly if its version is higher than the last."""
+    """The whole share of the worker; applied exactly if its version is higher than the last.
+
+    Attributes:
+        others: whether another worker lives that could take over what this one holds; None from
+            a leader that does not say. Sent again with the same share when it changes.
+    """
 
     share: Share
+    others: bool | None = None
     format: int = FORMAT
 
 

@@ -78,12 +78,17 @@ class Child:
 
 @dataclass(slots=True)
 class Fleet:
-    """A folder, a Valkey, and whatever was started."""
+    """A folder, a Valkey, and whatever was started.
+
+    Attributes:
+        environment: by module: variables that its processes get on top of the test's own.
+    """
 
     folder: Path
     valkey: Valkey
     free: Ports
     children: list[Child] = field(default_factory=list)
+    environment: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def eds(self) -> Path:
@@ -140,6 +145,7 @@ class Fleet:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env={**os.environ, **self.environment.get(module, {})},
             )
         child = Child(name, process, dict(chosen), log)
         self.children.append(child)

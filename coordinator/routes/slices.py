@@ -49,8 +49,10 @@ from fleet.settings.model import Settings
 IN_FLIGHT: Final = 50
 """Requests at once, until the API server asks for less."""
 
-WATCH_SECONDS: Final = 30.0
-"""How long the server keeps a watch: a half-open one hides foreign writes for 10 s longer."""
+WATCH_SECONDS: Final = 10.0
+GRACE_SECONDS: Final = 3.0
+"""How long the server keeps a watch, and how much later we cut it: a half-open one hides foreign
+writes for at most 13 s. It is resumed where it ended, which costs next to nothing."""
 
 SYNC_SECONDS: Final = 5.0
 """How long a read waits for the first list."""
@@ -120,7 +122,11 @@ class EndpointSliceRoutes:
         self._setbacks = Setbacks(clock)
         self._writer = SliceWriter(api, self._copy, self._pace, fleet=settings.fleet, clock=clock)
         kube = settings.kubernetes
-        pace = replace(WatchPace.of(kube), watch_seconds=min(WATCH_SECONDS, kube.watch_seconds))
+        pace = replace(
+            WatchPace.of(kube),
+            watch_seconds=min(WATCH_SECONDS, kube.watch_seconds),
+            grace_seconds=GRACE_SECONDS,
+        )
         named = [name.strip() for name in kube.watch_namespaces.split(",") if name.strip()]
         namespaces: Sequence[str | None] = named or [None]
         self._said: dict[GroupKey, Route] = {}

@@ -1,7 +1,6 @@
 """What every publisher of routes promises: fenced writes, honest answers."""
 
 import asyncio
-import copy
 import fcntl
 import json
 import random
@@ -19,16 +18,24 @@ from coordinator.routes.contract import Route, Routes
 from coordinator.routes.eds import EdsRoutes
 from coordinator.routes.eds_file import EdsFile
 from coordinator.routes.envoy_format import file_name, group_of
-from coordinator.routes.slice_format import IPV4, slice_name
+from coordinator.routes.slice_format import (
+    IPV4,
+    collection,
+    selector,
+    slice_name,
+    slice_path,
+)
 from coordinator.routes.slices import EndpointSliceRoutes
 from fleet.errors import RouteError
-from fleet.kube.client import KubeClient, open_client
+from fleet.kube.client import open_client
+from fleet.kube.contract import KubeApi
 from fleet.model import EpochVersion, GroupKey, LeaderInfo
 from fleet.settings.model import KubernetesSettings, RouteSettings, Settings
-from tests.fake_api_server import SLICES, FakeApiServer
+from tests.fake_api_server import FakeApiServer
 
 A, B, C = (GroupKey("ns1", name, 9002) for name in ("a", "b", "c"))
-ONE, TWO = ("127.0.0.1:9002",), ("127.0.0.2:9002", "[::1]:9002")
+ONE, TWO = ("192.0.2.1:9002",), ("192.0.2.2:9002", "[2001:db8::1]:9002")
+"""EndpointSlices take no loopback addresses."""
 
 
 class RoutesClock:
@@ -57,7 +64,7 @@ class Place(Protocol):
         """Another coordinator's way to the same routes."""
         ...
 
-    def spoil(self, group: GroupKey) -> None:
+    async def spoil(self, group: GroupKey) -> None:
         """Put something there that is no route."""
         ...
 
@@ -79,7 +86,7 @@ class EdsPlace:
     def path(self, group: GroupKey) -> Path:
         return self.folder / file_name(group)
 
-    def spoil(self, group: GroupKey) -> None:
+    async def spoil(self, group: GroupKey) -> None:
         self.path(group).write_text('{"resources": [')
 
     async def settle(self) -> None:
@@ -87,34 +94,56 @@ class EdsPlace:
 
 
 class SlicePlace:
-    """EndpointSlices at an API server."""
+    """EndpointSlices of one fleet at an API server."""
 
-    def __init__(self, server: FakeApiServer, api: KubeClient) -> None:
+    def __init__(self, api: KubeApi, settings: Settings) -> None:
         self.clock = RoutesClock()
-        self.server = server
         self.publishers: list[EndpointSliceRoutes] = []
         self._api = api
+        self._settings = settings
 
     def publisher(self) -> EndpointSliceRoutes:
-        made = EndpointSliceRoutes(self._api, Settings(), self.clock, rng=random.Random(1))
+        made = EndpointSliceRoutes(self._api, self._settings, self.clock, rng=random.Random(1))
         made.start()
         self.publishers.append(made)
         return made
 
-    def spoil(self, group: GroupKey) -> None:
-        name = slice_name(group, IPV4, "default")
-        spoiled = copy.deepcopy(self.server.store.find(SLICES, group.namespace, name))
-        del spoiled["metadata"]["annotations"]
-        self.server.put(spoiled)
+    async def spoil(self, group: GroupKey) -> None:
+        name = slice_name(group, IPV4, self._settings.fleet)
+        await self._api.patch(
+            slice_path(group.namespace, name), {"metadata": {"annotations": None}}
+        )
 
     async def settle(self) -> None:
+        params = {"labelSelector": selector(self._settings.fleet)}
+        listed = await self._api.get(collection(""), params=params)
+        known = {
+            (raw["metadata"]["name"], raw["metadata"]["resourceVersion"]) for raw in listed["items"]
+        }
         async with asyncio.timeout(10):
-            while any(
-                int(condition.version or "0") < self.server.store.version
-                for publisher in self.publishers
-                for condition in publisher.conditions()
-            ):
+            while any(_heard(publisher) != known for publisher in self.publishers):
                 await asyncio.sleep(0.001)
+
+    async def empty(self) -> None:
+        """Leave nothing behind."""
+        params = {"labelSelector": selector(self._settings.fleet)}
+        for raw in (await self._api.get(collection(""), params=params))["items"]:
+            metadata = raw["metadata"]
+            await self._api.delete(slice_path(metadata["namespace"], metadata["name"]))
+
+    async def close(self) -> None:
+        for publisher in self.publishers:
+            await publisher.close()
+
+
+def _heard(publisher: EndpointSliceRoutes) -> set[tuple[str, str]]:
+    """Names and versions of the slices that its watches know."""
+    return {
+        (each.name, each.resource_version)
+        for watch in publisher._watches
+        for each in watch.values.values()
+        if each is not None
+    }
 
 
 @pytest.fixture
@@ -127,12 +156,11 @@ async def slices(tmp_path: Path) -> AsyncIterator[SlicePlace]:
     async with FakeApiServer.running() as server:
         kubeconfig = str(server.kubeconfig(tmp_path))
         client = await open_client(KubernetesSettings(kubeconfig=kubeconfig))
-        place = SlicePlace(server, client)
+        place = SlicePlace(client, Settings())
         try:
             yield place
         finally:
-            for publisher in place.publishers:
-                await publisher.close()
+            await place.close()
             await client.close()
 
 
@@ -245,7 +273,7 @@ async def test_an_unreadable_route_counts_as_absent(place: Place) -> None:
     """It is no route to a reader, and the next write repairs it."""
     routes = place.publisher()
     await routes.write([route(A, ONE, 1), route(B, ONE, 1)], term(place, 1))
-    place.spoil(A)
+    await place.spoil(A)
     await place.settle()
     assert set(await routes.read()) == {B}
     assert (await routes.write([route(A, ONE, 1)], term(place, 1))).written == (A,)
@@ -294,7 +322,7 @@ def test_an_eds_file_is_what_envoy_reads(eds: EdsPlace) -> None:
                                     }
                                 }
                             }
-                            for host in ("127.0.0.2", "::1")
+                            for host in ("192.0.2.2", "2001:db8::1")
                         ]
                     }
                 ],

@@ -1,6 +1,7 @@
 """Ownership on a real control plane: created, collected, handed over, and others left alone."""
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -243,11 +244,24 @@ async def test_pools_that_lead_nowhere(tenant: Tenant) -> None:
         await blue.until(lambda: blue.reasons("kind") == ["UnsupportedEndpointPicker"], "kind")
 
 
-async def test_a_name_that_no_service_can_have_is_told(tenant: Tenant) -> None:
-    """The API server's own words, and everything else goes on."""
-    async with running_estate(tenant.kube, fleet_settings("blue", tenant.namespace)) as blue:
-        await tenant.apply("bad", service="9-epp")
-        await tenant.apply("good", service="epp")
-        await blue.serves("good", epp="ours")
-        if blue.states("bad") != {"9-epp": "ours"}:  # newer servers take such names
-            await blue.until(lambda: "9-epp" in blue.failure("9-epp"), "the error shows")
+async def test_an_account_that_may_not_create_services(
+    tenant: Tenant, control_plane: Cluster, tmp_path: Path
+) -> None:
+    """The route goes its way, the error names verb and resource, and a new role is noticed."""
+    read: Raw = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}
+    limited = await control_plane.limited_user(tmp_path, tenant.namespace, "reader", rules=[read])
+    settings = fleet_settings("blue", tenant.namespace)
+    async with (
+        control_plane.connected(limited) as api,
+        running_estate(api, settings) as blue,
+    ):
+        await tenant.apply("a")
+        await blue.until(lambda: bool(blue.failure("epp")), "the error shows")
+        assert "create" in blue.failure("epp")
+        assert "services" in blue.failure("epp")
+        assert blue.groups() == {"epp:9002"}
+        role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{tenant.namespace}/roles/reader"
+        more = {"apiGroups": [""], "resources": ["services"], "verbs": ["create"]}
+        await tenant.kube.patch(role, {"rules": [read, more]})
+        await blue.serves("a", epp="ours")
+        assert blue.failure("epp") == ""

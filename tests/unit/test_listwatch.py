@@ -129,12 +129,13 @@ async def test_synced_after_the_first_list_was_told() -> None:
 
 
 async def test_events_change_what_is_held() -> None:
-    """In order; the version is that of the last one."""
+    """In order; the version is that of the last one that has any."""
     script: Script = (
         event("ADDED", obj("b", 11)),
         event("MODIFIED", obj("a", 12, value=5)),
         event("DELETED", obj("b", 13)),
         event("BOOKMARK", {"metadata": {"resourceVersion": "20"}}),
+        event("BOOKMARK", {}),
         1e9,
     )
     async with watched([page(obj("a"))], [script]) as on:
@@ -142,7 +143,7 @@ async def test_events_change_what_is_held() -> None:
         assert on.told == ["+a", "+b", "~a", "-b"]
         condition = on.loop.condition()
         assert condition.version == "20"
-        assert (condition.counters.events, condition.counters.bookmarks) == (3, 1)
+        assert (condition.counters.events, condition.counters.bookmarks) == (3, 2)
         assert on.loop.version(Key("ns1", "a")) == "12"
 
 
@@ -290,6 +291,19 @@ async def test_a_missing_kind_is_empty_and_looked_for() -> None:
         assert on.kube.times("watch") == [121.0]
 
 
+async def test_a_kind_that_came_and_went_is_looked_for_quickly_again() -> None:
+    """Each time from 1 s on."""
+    lists = [NOT_FOUND, page(), NOT_FOUND]
+    async with watched(lists, [(10.0, AWAY)], discovered=NOT_FOUND) as on:
+        await asyncio.sleep(65)
+        on.kube.discovered = {"resources": [{"name": "things"}]}
+        await asyncio.sleep(30)
+        on.kube.discovered = NOT_FOUND
+        await asyncio.sleep(12)
+        looks = [each for each in on.kube.times(API) if each > 95]
+        assert looks[1] - looks[0] == pytest.approx(1.0)
+
+
 async def test_while_a_kind_is_missing_nothing_else_is_believed() -> None:
     """A server that does not answer is a failure, though there was no such kind."""
     async with watched([NOT_FOUND, page(obj("a"))], discovered=NOT_FOUND) as on:
@@ -408,6 +422,30 @@ async def test_after_stop_nothing_is_told() -> None:
         assert len(on.told) == count < 1000
         await on.loop.close()
         await on.loop.close()
+
+
+async def test_a_listener_may_stop_it() -> None:
+    """In the middle of what is buffered already: the very next event is not told any more."""
+    script = [event("ADDED", obj(f"p{n}", n + 11)) for n in range(10)]
+    told: list[int] = []
+
+    def tell(deltas: Sequence[Delta[int]]) -> None:
+        told.append(len(deltas))
+        loop.stop()
+
+    loop = ListWatch(
+        ScriptedKube([page()], [(*script, 1e9)]),
+        Collection(API, "things"),
+        keep=number,
+        told=tell,
+        pace=Pace(),
+        clock=LoopClock(),
+        rng=Highest(),
+    )
+    loop.start()
+    await asyncio.sleep(1)
+    assert told == [1]
+    await loop.close()
 
 
 async def test_a_malformed_object_in_a_list_stops_no_other() -> None:

@@ -72,6 +72,7 @@ class Coordinator:
         self._supervisor = Supervisor(lambda reason: None)
         self._term: LeaderTerm | None = None
         self._candidate: Candidate | None = None
+        self._follower: Follower | None = None
         self._election: Election | None = None
         self._estate: Estate | None = None
         self._explainer: Explainer | None = None
@@ -144,10 +145,10 @@ class Coordinator:
             me=me.id,
             on_rollback=lambda _: self._rolled_back(),
         )
-        follower = Follower(
+        follower = self._follower = Follower(
             knowledge=self._knowledge,
             store=parts.store,
-            leader=self.leader,
+            leader=self._known_leader,
             leading=self.leading,
             token=self._token,
             poll_seconds=self._settings.coordinator.map_poll_seconds,
@@ -246,7 +247,15 @@ class Coordinator:
         return self._knowledge.members
 
     def leader(self) -> LeaderInfo | None:
-        """See `View.leader`."""
+        """See `View.leader`; nobody once neither the lease nor the leader itself can be read."""
+        if self._candidate is None or self._follower is None:
+            return None
+        if self._candidate.stale() and not self._follower.hears() and not self.leading():
+            return None
+        return self._known_leader()
+
+    def _known_leader(self) -> LeaderInfo | None:
+        """Who led when the lease was last read."""
         if self._candidate is None:
             return None
         leadership = self._candidate.leadership()

@@ -67,6 +67,11 @@ class Follower:
         self._clock = clock
         self._certificates = certificates
         self._loud = RateLimited(log, clock)
+        self._hears = False
+
+    def hears(self) -> bool:
+        """Whether the leader's stream is open and has brought something."""
+        return self._hears
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -108,6 +113,7 @@ class Follower:
                 if not isinstance(data, bytes):
                     return
                 update = decode_map_update(data)
+                self._hears = True
                 if update.shard_map is not None:
                     self._knowledge.learn_map(update.shard_map)
                 if not self._leading():
@@ -118,6 +124,7 @@ class Follower:
                 logging.INFO, "leader's map stream ended", key=leader.id, extra={"why": why}
             )
         finally:
+            self._hears = False
             call.cancel()
             await channel.close(None)
 

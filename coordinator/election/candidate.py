@@ -13,6 +13,7 @@ Promises:
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
@@ -78,6 +79,7 @@ class Candidate:
         self._me = me
         self._on_rollback = on_rollback
         self._standing = Standing(None, 0)
+        self._looked = -math.inf
         self._leadership: Leadership | None = None
         self._highest = 0
         self._own_epoch = 0
@@ -88,6 +90,10 @@ class Candidate:
     def standing(self) -> Standing:
         """The latest observation; nobody and epoch 0 before the first."""
         return self._standing
+
+    def stale(self) -> bool:
+        """Whether the latest observation is older than a lease lasts: nobody knows who leads."""
+        return self._clock.monotonic() - self._looked > self._ttl_seconds
 
     def leadership(self) -> Leadership | None:
         """The present leadership, or None while following. Look at its `valid` too."""
@@ -106,13 +112,17 @@ class Candidate:
             if term is not None and not await self._reign(term):
                 await self._clock.sleep(BACK_OFF_SECONDS)
 
+    def _saw(self, standing: Standing) -> None:
+        self._standing = standing
+        self._looked = self._clock.monotonic()
+
     # Following
 
     async def _campaign(self) -> Term | None:
         """One look at the lease; the term if it was free and is ours now."""
         pause = self._renew_seconds * self._rng.uniform(1 - _JITTER, 1 + _JITTER)
         try:
-            self._standing = await self._election.observe()
+            self._saw(await self._election.observe())
             if self._free(self._standing):
                 term = await self._acquire()
                 if term is not None:
@@ -176,7 +186,7 @@ class Candidate:
             self._me = term.leader.id
             self._own_epoch = term.epoch
             self._highest = max(self._highest, term.epoch)
-            self._standing = Standing(term.leader, term.epoch, self._standing.map_version)
+            self._saw(Standing(term.leader, term.epoch, self._standing.map_version))
         return term
 
     # Leading
@@ -241,7 +251,7 @@ class Candidate:
         except FleetError as error:
             log.warning("renewal unknown", extra={"epoch": leadership.epoch, "error": str(error)})
             return True
-        self._standing = standing
+        self._saw(standing)
         if term is None:
             return await self._recover(leadership, standing)
         leadership.renewed(term)

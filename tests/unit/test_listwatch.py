@@ -293,7 +293,7 @@ async def test_a_missing_kind_is_empty_and_looked_for() -> None:
 
 async def test_a_kind_that_came_and_went_is_looked_for_quickly_again() -> None:
     """Each time from 1 s on."""
-    lists = [NOT_FOUND, page(), NOT_FOUND]
+    lists: list[bytes | Exception] = [NOT_FOUND, page(), NOT_FOUND]
     async with watched(lists, [(10.0, AWAY)], discovered=NOT_FOUND) as on:
         await asyncio.sleep(65)
         on.kube.discovered = {"resources": [{"name": "things"}]}

@@ -10,6 +10,9 @@ import yaml
 
 from coordinator.election.lease_record import lease_name
 from epp_worker.health import process_statuses
+from fleet.certificates import Role
+from fleet.certificates.folder import CA_CERTIFICATE, CERTIFICATE, KEY
+from fleet.cli.main import make_parser
 from fleet.kube.contract import Raw
 from fleet.settings.flags import ProcessArgs, coordinator_parser, parse_process, worker_parser
 from fleet.settings.kinds import ENDPOINT_SLICES, KUBERNETES, kinds_of
@@ -129,6 +132,8 @@ def test_only_the_monitors_are_of_a_foreign_kind() -> None:
 def test_what_refers_to_something_finds_it(objects: tuple[Raw, ...]) -> None:
     """ConfigMaps and accounts are there; of Secrets only those that the documentation makes."""
     documented = {"epp-fleet-secrets": {"token", "redis-password"}, "epp-fleet-redis": {"url"}}
+    # What `epp-fleet ca init --secret epp-fleet` makes, mounted as a whole.
+    documented |= {f"epp-fleet-{component}-tls": set() for component in PARSERS}
     config_maps = {each["metadata"]["name"] for each in of_kind(objects, "ConfigMap")}
     accounts = {each["metadata"]["name"] for each in of_kind(objects, "ServiceAccount")}
     for name, pod in pods(objects):
@@ -188,6 +193,33 @@ def test_the_programs_start_with_this(
         mount["name"]: mount["mountPath"] for mount in container(objects, component)["volumeMounts"]
     }
     assert token == f"{mounts['token']}/token"
+    security = args.settings.security
+    assert security.ca_file == f"{mounts['certificates']}/{CA_CERTIFICATE}"
+    assert security.certificate_file == f"{mounts['certificates']}/{CERTIFICATE}"
+    assert security.key_file == f"{mounts['certificates']}/{KEY}"
+
+
+def test_the_job_makes_the_secrets_that_are_mounted(objects: tuple[Raw, ...]) -> None:
+    """Job and CronJob are one pod; it is understood, and its rights name its Secrets."""
+    job = only(objects, "Job", "epp-fleet-certificates")["spec"]["template"]
+    cron = only(objects, "CronJob", "epp-fleet-certificates")["spec"]
+    assert cron["jobTemplate"]["spec"]["template"] == job
+    (running,) = job["spec"]["containers"]
+    arguments = make_parser().parse_args(running["args"])
+    assert arguments.secret == "epp-fleet"
+    made = {f"{arguments.secret}-{role.value}-tls" for role in Role}
+    mounted = {
+        volume["secret"]["secretName"]
+        for component in PARSERS
+        for volume in only(objects, "Deployment", f"epp-fleet-{component}")["spec"]["template"][
+            "spec"
+        ]["volumes"]
+        if volume["name"] == "certificates"
+    }
+    assert mounted == made
+    by_name, making = rules(objects, "epp-fleet-certificates")
+    assert set(by_name["resourceNames"]) == {*made, f"{arguments.secret}-ca"}
+    assert (by_name["verbs"], making["verbs"]) == (["get", "update"], ["create"])
 
 
 def test_a_worker_knows_where_it_is(objects: tuple[Raw, ...], tmp_path: Path) -> None:
@@ -371,12 +403,13 @@ def test_one_namespace_has_the_same_rules() -> None:
 
 
 def test_rules_name_what_they_allow(whole: tuple[Raw, ...]) -> None:
-    """No wildcard, no Secret; workers change nothing; the Lease is that of this fleet."""
+    """No wildcard; no Secret but to who makes certificates; workers change nothing; the Lease is
+    that of this fleet."""
     for role in [*of_kind(whole, "Role"), *of_kind(whole, "ClusterRole")]:
         for rule in role["rules"]:
             words = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
             assert not any("*" in word for word in words)
-            assert "secrets" not in words
+            assert ("secrets" in words) == (role["metadata"]["name"] == "epp-fleet-certificates")
     verbs = {verb for rule in rules(whole, "epp-fleet-worker") for verb in rule["verbs"]}
     assert verbs == {"list", "watch"}
     fleet = yaml.safe_load(settings_text(whole))["fleet"]

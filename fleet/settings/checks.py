@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fleet.settings.kinds import coordinator_problems, kind_problems
 from fleet.settings.model import CoordinatorSettings, Settings, WorkerSettings
 from fleet.settings.ownership_checks import ownership_problems
-from fleet.settings.security_checks import certificate_problems
+from fleet.settings.security_checks import certificate_problems, plaintext_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +215,8 @@ def _wildcard(host: str) -> bool:
 
 
 def check_process(settings: Settings, section: str) -> tuple[Finding, ...]:
-    """What a `worker` or `coordinator` process needs on top: a token, an address to be reached, and
-    (a coordinator) somewhere to write routes.
+    """What a `worker` or `coordinator` process needs on top: a token, an address to be reached,
+    certificates unless that is a loopback address, and (a coordinator) somewhere to write routes.
 
     Args:
         section: `worker` or `coordinator`.
@@ -238,4 +238,8 @@ def check_process(settings: Settings, section: str) -> tuple[Finding, ...]:
     if not settings.security.token_file:
         message = "is empty; every process of a fleet needs the file with the fleet's token"
         found.append(Finding(("security.token_file",), message))
+    found += [
+        Finding(fields, message)
+        for fields, message in plaintext_problems(settings.security, section, listener)
+    ]
     return tuple(found)

@@ -11,6 +11,9 @@ REACHABLE = {
     "EPP_FLEET_WORKER__ADVERTISE_HOST": "10.0.0.7",
     "EPP_FLEET_COORDINATOR__ADVERTISE_HOST": "10.0.0.7",
     "EPP_FLEET_SECURITY__TOKEN_FILE": "/run/token",
+    "EPP_FLEET_SECURITY__CA_FILE": "/run/ca.crt",
+    "EPP_FLEET_SECURITY__CERTIFICATE_FILE": "/run/tls.crt",
+    "EPP_FLEET_SECURITY__KEY_FILE": "/run/tls.key",
 }
 
 
@@ -59,13 +62,15 @@ def test_id_and_settings_problems_are_told_together() -> None:
     assert [line.partition(":")[0] for line in caught.value.problems] == ["id", "worker.http_port"]
 
 
-def test_a_process_needs_an_address_and_a_token() -> None:
-    """0.0.0.0 is nowhere to others, and nobody talks to a process without the fleet's token."""
+def test_a_process_needs_an_address_a_token_and_certificates() -> None:
+    """0.0.0.0 is nowhere to others, nobody talks to a process without the fleet's token, and the
+    token crosses no wire in plaintext."""
     with pytest.raises(SettingsError) as caught:
         parse_process(worker_parser(), "worker", ["--id", "w"], {})
     assert [line.partition(":")[0] for line in caught.value.problems] == [
         "worker.advertise_host",
         "security.token_file",
+        "worker.host",
     ]
 
 

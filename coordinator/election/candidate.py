@@ -135,6 +135,8 @@ class Candidate:
             return None
         except FleetError as error:
             log.warning("lease unknown", extra={"error": str(error)})
+            await self._clock.sleep(pause)  # what is told meanwhile could not be looked at
+            return None
         await self._until_changed(pause)
         return None
 

@@ -83,8 +83,8 @@ class Played:
 
     async def observe(self) -> Standing:
         self.looks.append(LoopClock().monotonic())
-        self.news.clear()
         await self._answer()
+        self.news.clear()
         return Standing(self.holder, self.epoch, expires_in=self.expires_in)
 
     async def _answer(self) -> None:
@@ -334,6 +334,15 @@ async def test_a_follower_looks_when_it_is_told_of_a_change(play: Play) -> None:
     await asyncio.sleep(0.001)
     assert len(play.election.looks) == before + 1
     assert play.trace == ["acquired 2", "works"]
+
+
+async def test_news_that_cannot_be_looked_at_are_no_reason_to_hurry(play: Play) -> None:
+    """The lease's home told of a change and is away: one look per renewal time, not a storm."""
+    play.election.news.set()
+    play.election.available = False
+    play.start()
+    await asyncio.sleep(5.0)
+    assert 8 <= len(play.election.looks) <= 13
 
 
 async def test_a_follower_looks_when_the_lease_runs_out(play: Play) -> None:

@@ -7,6 +7,7 @@ pod's status is no error but makes the pod not ready: a stale "ready" would be w
 Readings of one pool under both API groups: v1 outranks v1alpha2 (`Identity.rank`).
 """
 
+import difflib
 import ipaddress
 import uuid
 from collections.abc import Mapping
@@ -23,6 +24,15 @@ OLD_POOL_GROUP = "inference.networking.x-k8s.io"
 POOL_API = f"{POOL_GROUP}/v1"
 OLD_POOL_API = f"{OLD_POOL_GROUP}/v1alpha2"
 CORE_API = "v1"
+OUR_GROUPS = (POOL_GROUP, OLD_POOL_GROUP, "llm-d.ai")
+"""Groups in which an unknown kind is a slip of the pen."""
+OTHER_KINDS = (
+    "InferenceModel",
+    "InferenceModelRewrite",
+    "InferenceObjective",
+    "InferencePoolImport",
+)
+"""Kinds of these groups that are no pools; they are left alone."""
 
 MAX_TARGET_PORTS = 8
 MAX_SELECTOR_LABELS = 64
@@ -65,6 +75,11 @@ def _kind_of(kind: str, api: str, subject: str) -> tuple[Kind, int] | None:
             )
     elif api == CORE_API and kind in (Kind.POD, Kind.SERVICE):
         return Kind(kind), 0
+    elif api.partition("/")[0] in OUR_GROUPS and kind not in OTHER_KINDS:
+        close = difflib.get_close_matches(kind, (Kind.POOL.value, *OTHER_KINDS), n=1)
+        raise Field(subject, "kind", kind).fault(
+            f"{shown(kind)} is unknown", f"use {close[0] if close else Kind.POOL.value}"
+        )
     return None
 
 

@@ -336,3 +336,27 @@ def test_lists_are_expanded_one_level() -> None:
     ]
     with pytest.raises(ManifestError, match="PodList: items: 'x' is no list"):
         expand({"kind": "PodList", "apiVersion": "v1", "items": "x"})
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "meant"),
+    [
+        ("inference.networking.k8s.io/v1", "InferencePol", "InferencePool"),
+        ("inference.networking.x-k8s.io/v1alpha2", "inferencepool", "InferencePool"),
+        ("llm-d.ai/v1alpha2", "InferenceObjectiv", "InferenceObjective"),
+    ],
+)
+def test_a_slip_in_a_kind_of_the_fields_own_groups_is_told(api: str, kind: str, meant: str) -> None:
+    """Instead of a pool that nobody ever sees."""
+    with pytest.raises(ManifestError, match=f"kind: '{kind}' is unknown; use {meant}"):
+        identify({"apiVersion": api, "kind": kind, "metadata": {"name": "a"}})
+
+
+def test_other_kinds_are_left_alone() -> None:
+    """Of the field's own groups, and of any other."""
+    for api, kind in [
+        ("llm-d.ai/v1alpha2", "InferenceObjective"),
+        ("inference.networking.x-k8s.io/v1alpha1", "InferencePoolImport"),
+        ("apps/v1", "Deploymnt"),
+    ]:
+        assert identify({"apiVersion": api, "kind": kind, "metadata": {"name": "a"}}) is None

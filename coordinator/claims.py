@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Protocol, cast
+from typing import Protocol
 
 from coordinator.ownership import (
     Claimed,
@@ -58,10 +58,10 @@ class Claims:
         self, source: Source, ownership: Ownership, slices: ForeignSlices | None = None
     ) -> None:
         self.ownership = ownership
-        self._source = source
         self._slices = slices
         self._decisions: dict[PoolRef, Decision] = {}
         self._pools: dict[PoolRef, Pool] = {}
+        self._services: dict[ServiceKey, Service] = {}
         self._naming: dict[ServiceKey, set[PoolRef]] = {}
         self._dirty: set[PoolRef] = set()
         self._untold: set[PoolRef] = set()
@@ -126,7 +126,7 @@ class Claims:
 
     def service(self, key: ServiceKey) -> Service | None:
         """The Service as it stands; None also where Services do not matter."""
-        return None if self._slices is None else self._services().get(key)
+        return self._services.get(key)
 
     def tally(self) -> tuple[int, Counter[str]]:
         """How many pools are claimed and served, and how many refusals there are by reason."""
@@ -163,7 +163,12 @@ class Claims:
                 del self._naming[key]
 
     def _on_service(self, change: Change) -> None:
-        self._touch_service(ServiceKey(*change.key))
+        key = ServiceKey(*change.key)
+        if isinstance(change.new, Service):
+            self._services[key] = change.new
+        else:
+            self._services.pop(key, None)
+        self._touch_service(key)
 
     def _touch_service(self, key: ServiceKey) -> None:
         self._touch(self._naming.get(key, ()))
@@ -195,7 +200,7 @@ class Claims:
         if not self._dirty:
             return
         world = World(
-            None if self._slices is None else self._services(),
+            None if self._slices is None else self._services.get,
             {} if self._slices is None else self._slices.writers,
             self._pools_naming,
         )
@@ -207,10 +212,6 @@ class Claims:
                 self._decisions[ref] = self.ownership.decide(pool, world)
         self._untold |= self._dirty
         self._dirty.clear()
-
-    def _services(self) -> Mapping[ServiceKey, Service]:
-        # The kind says what the objects are; keys of both types are equal.
-        return cast("Mapping[ServiceKey, Service]", self._source.objects(Kind.SERVICE))
 
     def _pools_naming(self, key: ServiceKey) -> Iterable[Pool]:
         return (self._pools[ref] for ref in self._naming.get(key, ()))

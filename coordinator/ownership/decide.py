@@ -44,7 +44,7 @@ class Ownership:
 
     def decide(self, pool: Pool, world: World) -> Decision:
         """What this fleet does about `pool`."""
-        if world.services is None:
+        if world.service is None:
             why = MANIFESTS
         else:
             verdict = self.claim.of(pool)
@@ -69,10 +69,10 @@ class Ownership:
         return service.labels.get(FLEET_LABEL, self.fleet) != self.fleet
 
     def _service(self, pool: Pool, group: GroupKey, role: Role, world: World) -> ServedBy | Refusal:
-        if world.services is None:
+        if world.service is None:
             return ServedBy(group, role, ServiceState.UNCHECKED)
         key = ServiceKey(group.namespace, group.service)
-        service = world.services.get(key)
+        service = world.service(key)
         fault = None if service is None else _unfit(service)
         writers = world.foreign.get(key, frozenset())
         fault = fault or _foreign(key, writers)
@@ -133,13 +133,19 @@ def decide(
     settings: OwnershipSettings,
     fleet: str,
 ) -> dict[PoolRef, Decision]:
-    """The decision about every pool; see `World` for what is handed in."""
+    """The decision about every pool.
+
+    Args:
+        services: all there are; None = nobody looks at them.
+        foreign: see `World`.
+    """
     known = tuple(pools)
     naming: dict[ServiceKey, list[Pool]] = {}
     for pool in known:
         for group in pool.groups:
             naming.setdefault(ServiceKey(group.namespace, group.service), []).append(pool)
-    world = World(services, foreign, lambda key: naming.get(key, ()))
+    find = None if services is None else services.get
+    world = World(find, foreign, lambda key: naming.get(key, ()))
     rules = Ownership(settings, fleet)
     return {pool.ref: rules.decide(pool, world) for pool in known}
 

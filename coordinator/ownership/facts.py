@@ -35,12 +35,12 @@ class World:
     """What surrounds a pool.
 
     Attributes:
-        services: all there are; None = nobody looks (a folder of manifests): Services are optional.
+        service: finds a Service; None = nobody looks (a folder of manifests): they are optional.
         foreign: by Service, who else than this fleet has slices in it. Services may be absent.
         naming: the pools whose route groups lead to a Service.
     """
 
-    services: Mapping[ServiceKey, Service] | None
+    service: Callable[[ServiceKey], Service | None] | None
     foreign: Mapping[ServiceKey, frozenset[SliceWriter]]
     naming: Callable[[ServiceKey], Iterable[Pool]]
 

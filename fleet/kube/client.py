@@ -203,7 +203,7 @@ class KubeClient:
             if last:
                 yield event_of(last, what)
         finally:
-            response.close()
+            _hang_up(response)
 
     async def close(self) -> None:
         """See `KubeApi.close`."""
@@ -232,7 +232,7 @@ class KubeClient:
         try:
             return await self._body(what, response)
         finally:
-            response.close()
+            _hang_up(response)
 
     async def _bounded(self, what: Target, work: Any, seconds: float) -> Any:
         """Await `work`; whatever goes wrong on the way is KubeUnavailable."""
@@ -261,13 +261,13 @@ class KubeClient:
         response = await self._request(what, method, url, body, content_type)
         try:
             if response.status == 401 and await self._read_anew(generation):
-                response.close()
+                _hang_up(response)
                 response = await self._request(what, method, url, body, content_type)
             if 200 <= response.status < 300:
                 return response
             raise await self._refusal(what, response)
         except BaseException:
-            response.close()
+            _hang_up(response)
             raise
 
     async def _refusal(self, what: Target, response: Any) -> KubeError:
@@ -362,3 +362,14 @@ class KubeClient:
         """A proxy may repeat our header in its error page."""
         _, _, secret = self._identity.authorization.partition(" ")
         return text.replace(secret, "***") if secret else text
+
+
+def _hang_up(response: Any) -> None:
+    """Give the connection back, or break it off if the answer was not read to its end.
+
+    Without TLS's farewell: nobody would wait for the peer's, and the socket would outlive us.
+    """
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()

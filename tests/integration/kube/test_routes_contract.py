@@ -1,6 +1,5 @@
 """What every publisher of routes promises, with EndpointSlices of a real API server."""
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator
 
@@ -27,9 +26,6 @@ async def place(kube: KubeClient) -> AsyncIterator[suite.SlicePlace]:
     finally:
         await made.empty()
         await made.close()
-        for _ in range(20):
-            # A watch that was cancelled while it was being opened: TLS closes some turns later.
-            await asyncio.sleep(0)
 
 
 # The same functions, found here by pytest with the place of this module.

@@ -97,6 +97,11 @@ def is_ours(raw: Raw, fleet: str) -> bool:
     return labels.get(SLICE_MANAGED_BY_LABEL) == MANAGED_BY and labels.get(FLEET_LABEL) == fleet
 
 
+def says_group(raw: Raw, group: GroupKey) -> bool:
+    """Whether its labels say that it is of `group`."""
+    return _group(_mapping(raw.get("metadata"))) == group
+
+
 def families_of(route: Route) -> dict[str, tuple[str, ...]]:
     """The route's addresses by address family, in the order given.
 

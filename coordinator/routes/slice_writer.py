@@ -20,6 +20,7 @@ from coordinator.routes.slice_format import (
     collection,
     decode,
     is_ours,
+    says_group,
     slice_name,
     slice_path,
 )
@@ -218,9 +219,10 @@ class SliceWriter:
 
     def _saw(self, group: GroupKey, name: str, raw: Raw | None) -> None:
         new = None if raw is None else decode(raw, self._fleet, expected=group)
-        if new is not None and new.group != group:
-            # Somebody changed the labels that say whose it is; its name is ours to write.
-            new = replace(new, group=group, sound=False)
+        if new is not None and (raw is None or not says_group(raw, group)):
+            # Somebody changed the labels that say whose it is. Its name is ours, but a slice never
+            # changes hands between Services: without a family it is deleted and made anew.
+            new = replace(new, group=group, family="", sound=False)
         self._copy.seen(Key(group.namespace, name), new, self._clock.monotonic())
 
     async def _paced(self, term: Term, send: Callable[[float], Awaitable[Raw]]) -> Raw:

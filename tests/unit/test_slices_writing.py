@@ -313,6 +313,20 @@ async def test_a_cancelled_write_sends_nothing_more() -> None:
     assert (len(world.api.sent), world.server.store.version) == (sent, landed)
 
 
+@pytest.mark.parametrize(
+    "labels", [{"kubernetes.io/service-name": "z"}, {"epp-fleet.dev/service-port": "x"}]
+)
+async def test_a_slice_whose_labels_were_changed_is_made_anew(labels: dict[str, str]) -> None:
+    """It is never given from one Service to another, as cluster policies forbid that."""
+    world = World()
+    world.put(route(A, ("192.0.2.66:1",), epoch=1), **labels)
+    uid = world.server.store.all(SLICES, lambda raw: True)[0]["metadata"]["uid"]
+    assert (await world.routes.write([route(A, ONE)], world.term())).written == (A,)
+    (found,) = world.server.store.all(SLICES, lambda raw: True)
+    assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "a"
+    assert found["metadata"]["uid"] != uid
+
+
 async def test_both_layouts() -> None:
     """Ports of one Service may lead to different workers: a slice for each."""
     world = World()

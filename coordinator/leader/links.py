@@ -295,8 +295,13 @@ class Link:
                 await self._ended(call)
 
     async def _turned_down(self, code: grpc.StatusCode) -> bool:
-        """Whether the two sides' certificates are what is wrong; then it is said loudly."""
-        if self._certificates is None or code is not grpc.StatusCode.UNAVAILABLE:
+        """Whether the two sides' certificates are what is wrong; then it is said loudly.
+
+        Of a worker that had joined they are good: it is gone, and nothing may hold that up.
+        """
+        if self._certificates is None or self._joined is not None:
+            return False
+        if code is not grpc.StatusCode.UNAVAILABLE:
             return False
         address = self.contact.addresses.internal
         why = await fault(address, self._certificates, Role.WORKER)

@@ -83,27 +83,27 @@ class Certificates:
         return None if newest is known else newest
 
     def expiry_seconds(self) -> float:
-        """How long the set in use is still good; negative once it is not."""
-        return self._bundle.expires - self._clock.wall()
+        """How long the newest good set is still good; negative once it is not."""
+        return self.bundle().expires - self._clock.wall()
 
     def _look(self) -> None:
-        try:
-            marks = self._marks()
-            if marks == self._seen:
-                return
-            bundle = self._read()
-            if self._marks() != marks:
-                return  # they changed while they were read: the next look takes them
-        except SettingsError as error:
-            log.warning("new certificate not taken", extra={"problem": "; ".join(error.problems)})
-            # A set that is wrong is told once; the next change is looked at again.
-            self._seen = self._marks_or_none()
+        marks = self._marks_or_none()
+        if marks == self._seen:
             return
+        try:
+            bundle = self._read()
+        except SettingsError as error:
+            # Told once; the next change is looked at again.
+            self._seen = marks
+            log.warning("new certificate not taken", extra={"problem": "; ".join(error.problems)})
+            return
+        if self._marks_or_none() != marks:
+            return  # they changed while they were read: the next look takes them
         self._seen = marks
         if bundle != self._bundle:
             self._bundle = bundle
-            extra = {"expires_in_seconds": round(self.expiry_seconds())}
-            log.info("certificate read anew", extra=extra)
+            left = round(bundle.expires - self._clock.wall())
+            log.info("certificate read anew", extra={"expires_in_seconds": left})
 
     def _files(self) -> tuple[tuple[str, Path], ...]:
         return (

@@ -213,6 +213,23 @@ def test_new_files_are_taken_when_they_go_together(tmp_path: Path) -> None:
     assert "PRIVATE" not in repr(second)
 
 
+def test_files_that_are_away_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last good set stays in use meanwhile; what comes back is taken."""
+    settings, ca = worker_files(tmp_path)
+    certificates = Certificates(settings, "f", Role.WORKER, SteppedClock())
+    first = certificates.bundle()
+    (tmp_path / "tls.key").unlink()
+    caplog.clear()
+    assert all(certificates.bundle() is first for _ in range(5))
+    (record,) = caplog.records
+    assert record.getMessage() == "new certificate not taken"
+    newer = make_certificate(ca, Role.WORKER, "f", NOW + DAY)
+    put(tmp_path, ca, newer)
+    assert certificates.bundle().key == newer.key
+
+
 def test_a_swapped_folder_is_seen(tmp_path: Path) -> None:
     """As the kubelet does it: a symbolic link to a folder is replaced by another."""
     old, new = tmp_path / "old", tmp_path / "new"
@@ -227,8 +244,11 @@ def test_a_swapped_folder_is_seen(tmp_path: Path) -> None:
 
 
 def test_expiry_is_that_of_the_certificate_or_of_the_last_ca(tmp_path: Path) -> None:
-    """Seconds from now; negative afterwards."""
-    settings, _ = worker_files(tmp_path)
+    """Seconds from now, of the newest files, though nobody has dialled since they came."""
+    settings, ca = worker_files(tmp_path)
     clock = SteppedClock()
-    left = Certificates(settings, "f", Role.WORKER, clock).expiry_seconds()
-    assert left == pytest.approx(NOW + DAYS * DAY - clock.wall(), abs=5)
+    certificates = Certificates(settings, "f", Role.WORKER, clock)
+    left = NOW + DAYS * DAY - clock.wall()
+    assert certificates.expiry_seconds() == pytest.approx(left, abs=5)
+    put(tmp_path, ca, make_certificate(ca, Role.WORKER, "f", NOW + DAY))
+    assert certificates.expiry_seconds() == pytest.approx(left + DAY, abs=5)

@@ -100,21 +100,53 @@ class MemoryKube:
 
     Attributes:
         cut: True = this client reaches nothing, without knowing that its watches are dead.
+        latency: seconds to the server, and seconds back, drawn for each call. A call that takes
+            longer than its `timeout_seconds` is not undone: it arrives when it does.
     """
 
     def __init__(self, server: MemoryApiServer, namespace: str = NAMESPACE) -> None:
         self.server = server
         self.cut = False
+        self.latency: Callable[[], tuple[float, float]] | None = None
+        self._late: set[asyncio.Task[Raw]] = set()
         self._namespace = namespace
 
     @property
     def namespace(self) -> str:
         return self._namespace
 
-    def _answer(self, method: str, path: str, work: Callable[[Resource, str, str], Raw]) -> Raw:
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        work: Callable[[Resource, str, str], Raw],
+        timeout_seconds: float | None,
+    ) -> Raw:
         if self.cut:
             raise KubeUnavailable("played: cut off")
-        return self.server.answer(method, path, work)
+        if self.latency is None:
+            return self.server.answer(method, path, work)
+        there, back = self.latency()
+
+        async def call() -> Raw:
+            await asyncio.sleep(there)
+            answer = self.server.answer(method, path, work)
+            await asyncio.sleep(back)
+            return answer
+
+        task = asyncio.create_task(call())
+        self._late.add(task)
+        task.add_done_callback(self._arrived)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise KubeUnavailable("played: no answer in time") from None
+
+    def _arrived(self, task: asyncio.Task[Raw]) -> None:
+        self._late.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waited for it has heard, or has gone
 
     def _deaf(self) -> bool:
         return self.cut
@@ -126,7 +158,7 @@ class MemoryKube:
         params: Mapping[str, str] | None = None,
         timeout_seconds: float | None = None,
     ) -> Raw:
-        return self._answer("GET", path, self.server.store.find)
+        return await self._answer("GET", path, self.server.store.find, timeout_seconds)
 
     async def read(
         self,
@@ -139,11 +171,18 @@ class MemoryKube:
 
     async def create(self, path: str, body: Raw, *, timeout_seconds: float | None = None) -> Raw:
         store = self.server.store
-        return self._answer("POST", path, lambda kind, ns, _: store.create(kind, ns, body))
+        return await self._answer(
+            "POST", path, lambda kind, ns, _: store.create(kind, ns, body), timeout_seconds
+        )
 
     async def replace(self, path: str, body: Raw, *, timeout_seconds: float | None = None) -> Raw:
         store = self.server.store
-        return self._answer("PUT", path, lambda kind, ns, name: store.replace(kind, ns, name, body))
+        return await self._answer(
+            "PUT",
+            path,
+            lambda kind, ns, name: store.replace(kind, ns, name, body),
+            timeout_seconds,
+        )
 
     async def patch(
         self,
@@ -155,12 +194,17 @@ class MemoryKube:
         timeout_seconds: float | None = None,
     ) -> Raw:
         store = self.server.store
-        return self._answer("PATCH", path, lambda kind, ns, name: store.patch(kind, ns, name, body))
+        return await self._answer(
+            "PATCH",
+            path,
+            lambda kind, ns, name: store.patch(kind, ns, name, body),
+            timeout_seconds,
+        )
 
     async def delete(
         self, path: str, *, body: Raw | None = None, timeout_seconds: float | None = None
     ) -> Raw:
-        return self._answer("DELETE", path, self.server.store.delete)
+        return await self._answer("DELETE", path, self.server.store.delete, timeout_seconds)
 
     async def watch(
         self, path: str, *, params: Mapping[str, str], read_timeout_seconds: float
@@ -190,7 +234,8 @@ class MemoryKube:
             self.server.watches.remove(queue)
 
     async def close(self) -> None:
-        return None
+        for task in self._late:
+            task.cancel()
 
 
 def _error(refusal: Refusal) -> KubeError:

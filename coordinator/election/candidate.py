@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 BACK_OFF_SECONDS: Final = 1.0
 """After the leader's work failed, or the lease's home refused: somebody else may do better."""
 
+EXPIRED_SECONDS: Final = 0.001
+"""What runs out at a given moment is looked at this much later: then it surely has."""
+
 _JITTER: Final = 0.1
 
 Floor = Callable[[], Awaitable[int]]
@@ -128,7 +131,7 @@ class Candidate:
                 if term is not None:
                     return term
             elif self._standing.expires_in is not None:
-                pause = min(pause, self._standing.expires_in)
+                pause = min(pause, self._standing.expires_in + EXPIRED_SECONDS)
         except StoreRefused as error:
             log.error("lease refused", extra={"error": str(error)})
             await self._clock.sleep(BACK_OFF_SECONDS)
@@ -237,7 +240,7 @@ class Candidate:
 
     async def _pause(self, leadership: Leadership, work: Work, due: float) -> None:
         """Until the next renewal, the deadline, the end of the work, or a report of an epoch."""
-        seconds = min(due - self._clock.monotonic(), leadership.remaining())
+        seconds = min(due - self._clock.monotonic(), leadership.remaining() + EXPIRED_SECONDS)
         await self._first(asyncio.create_task(self._alarm.wait()), work, seconds)
         self._alarm.clear()
 

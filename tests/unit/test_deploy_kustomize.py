@@ -26,7 +26,7 @@ def program(path: Path) -> Path:
 
 def test_the_reason_is_told_where_there_is_none(nothing: Path) -> None:
     """It is what a skipped test says; without Go nothing is built."""
-    with pytest.raises(kustomize.NoKustomize, match="neither kustomize nor kubectl.*make tools"):
+    with pytest.raises(kustomize.NoKustomize, match=r"neither kustomize nor kubectl.*make tools"):
         kustomize.find()
     with pytest.raises(kustomize.NoKustomize, match="Go is missing"):
         kustomize.build()

@@ -16,6 +16,7 @@ from fleet.certificates.authority import (
     renewed_ca,
 )
 from fleet.certificates.folder import write_folder
+from fleet.cli.main import main
 from fleet.errors import KubeConflict, SettingsError
 from fleet.kube.certificate_secrets import keep_secrets
 from fleet.settings.model import SecuritySettings
@@ -108,6 +109,20 @@ def test_files_are_their_owners_alone_and_are_never_overwritten(tmp_path: Path) 
         write_folder(folder, "f", NOW)
     assert made[0].read_bytes() == before[made[0]]
     assert not any(path.exists() for path in made[1:])
+
+
+def test_the_command_says_what_it_made_or_why_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files for the fleet that was named; a second time exit code 2 and one line."""
+    argv = ["ca", "init", "--out", str(tmp_path), "--fleet", "prod"]
+    assert main(argv) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == str(tmp_path / "ca.crt")
+    assert len(said) == 8
+    Certificates(security(tmp_path / "worker"), "prod", Role.WORKER, SteppedClock())
+    assert main(argv) == 2
+    assert "nothing was written" in capsys.readouterr().err
 
 
 # -- as Secrets -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from fleet.certificates import Role
 from fleet.certificates.authority import Pair, is_due
+from fleet.cli.main import main
 from fleet.clock import SystemClock
 from fleet.errors import KubeForbidden, KubeNotFound
 from fleet.kube.certificate_secrets import keep_secrets
@@ -23,6 +24,34 @@ DAY = 86_400.0
 async def secret(api: KubeClient, namespace: str, name: str) -> dict[str, bytes]:
     found = await api.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")
     return {key: base64.b64decode(value) for key, value in found["data"].items()}
+
+
+async def test_the_command_in_a_cluster(
+    control_plane: Cluster,
+    kube: KubeClient,
+    namespace: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It names what it wrote; the second time nothing was due."""
+    try:
+        async with installed(control_plane, kube, namespace, fleet="default") as found:
+            config = await found.kubeconfig(kube, tmp_path, ACCOUNT)
+            async with control_plane.connected(config) as api:
+                await in_force(api, f"/api/v1/namespaces/{namespace}/secrets/epp-fleet-ca")
+            monkeypatch.setenv("EPP_FLEET_KUBERNETES__KUBECONFIG", str(config))
+            argv = ["ca", "init", "--secret", "epp-fleet"]
+            assert await asyncio.to_thread(main, argv) == 0
+            assert capsys.readouterr().out.split() == [
+                "secret/epp-fleet-ca",
+                "secret/epp-fleet-coordinator-tls",
+                "secret/epp-fleet-worker-tls",
+            ]
+            assert await asyncio.to_thread(main, argv) == 0
+            assert capsys.readouterr().out == "nothing was due\n"
+    except NoKustomize as missing:
+        pytest.skip(str(missing))
 
 
 async def in_force(api: KubeClient, path: str) -> None:

@@ -190,7 +190,7 @@ async def test_a_leader_that_was_stopped_and_wakes_changes_nothing(by_lease: Pro
 
     async def knows() -> bool:
         found = await asyncio.to_thread(first.get, "/api/v1/map")
-        return bool(found and found["leader"]["id"] == heir.name)
+        return bool(found and found["leader"] and found["leader"]["id"] == heir.name)
 
     await until(knows, "the first one follows")
     assert fleet.leader() is heir

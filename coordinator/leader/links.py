@@ -47,6 +47,9 @@ RETRY_FIRST_SECONDS = 0.05
 RETRY_MOST_SECONDS = 0.5
 """Between two dials; doubled each time."""
 
+FAULT_GAP_SECONDS = 10.0
+"""Between two looks at what is wrong with a worker's certificate: each is a handshake."""
+
 LAST_WORD_SECONDS = 1.0
 """How long a worker may take to read its verdict, and to how soon it is told again."""
 
@@ -109,6 +112,8 @@ class Link:
     ) -> None:
         self.contact = contact
         self._certificates = certificates
+        self._fault: str | None = None
+        self._fault_sought = float("-inf")
         self._hello = hello
         self._metadata = metadata
         self._settings = settings
@@ -206,6 +211,7 @@ class Link:
             return None
         self._joined = member
         self._sent = None
+        self._fault, self._fault_sought = None, float("-inf")
         return member
 
     async def _last_word(self, call: Call, member: Member, answer: Answer) -> None:
@@ -303,12 +309,15 @@ class Link:
             return False
         if code is not grpc.StatusCode.UNAVAILABLE:
             return False
-        address = self.contact.addresses.internal
-        why = await fault(address, self._certificates, Role.WORKER)
-        if why is not None:
-            extra = {"worker": self.contact.id, "peer": address, "why": why}
-            self._loud.warning("worker not reached by TLS", key=self.contact.id, extra=extra)
-        return why is not None
+        now = self._clock.monotonic()
+        if now - self._fault_sought >= FAULT_GAP_SECONDS:
+            self._fault_sought = now
+            address = self.contact.addresses.internal
+            self._fault = await fault(address, self._certificates, Role.WORKER)
+            if self._fault is not None:
+                extra = {"worker": self.contact.id, "peer": address, "why": self._fault}
+                log.warning("worker not reached by TLS", extra=extra)
+        return self._fault is not None
 
     def _learn(
         self,

@@ -17,25 +17,13 @@ from epp_worker.http2.flood import FloodGuard
 from epp_worker.http2.flow import Outbox, ReceiveWindow
 from epp_worker.http2.headers import HeadDecoder
 from epp_worker.http2.liveness import Liveness, Pulse
+from epp_worker.http2.reader import FrameReader
 from epp_worker.http2.shared import Shared
 from epp_worker.http2.stream import ENDED, Stream
 from epp_worker.http2.timers import Ticket
 
 _REMEMBERED: Final = 128
 """Ids of streams closed last, to tell a late frame from a wrong one."""
-
-_TURN_SECONDS: Final = 0.003
-"""All connections that have more to do work this long, together, in one turn of the loop; what they
-have read beyond waits for the next turn, after everybody else's. One read of 256 KiB may hold
-37,000 messages: 0.4 s of work."""
-
-_LEAST_SECONDS: Final = 0.0005
-"""But each at least this long: changing from one to the next costs something too."""
-
-_NOTHING: Final = (b"", 0)
-
-_LONG_FRAME: Final = 64
-"""Bytes of a frame after which the clock is read; after shorter ones, only now and then."""
 
 
 class Connection(asyncio.Protocol):
@@ -51,12 +39,7 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_have",
-        "_later",
-        "_need",
-        "_pieces",
-        "_preface_seen",
-        "_resting",
+        "_reader",
         "_size_update",
         "_transport",
         "again",
@@ -110,21 +93,16 @@ class Connection(asyncio.Protocol):
             "resets of unanswered streams", limits.max_unanswered_resets, window, now
         )
         self._size_update = True
-        self._preface_seen = False
         self.again = b""
-        self._later = _NOTHING
-        self._resting = False
-        self._pieces: list[bytes] = []
-        self._have = 0
-        self._need = 0
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Say our SETTINGS, unless the server is full."""
         self._transport = cast(asyncio.Transport, transport)
-        limits = self.shared.limits
         shared = self.shared
+        limits = shared.limits
+        self._reader = FrameReader(self, shared, self._transport)
         limit = limits.max_connection_send_bytes
         self.out = Outbox(self._transport, shared.loop, limit, shared.unsent)
         self.peer = _host_port(transport.get_extra_info("peername"))
@@ -143,23 +121,16 @@ class Connection(asyncio.Protocol):
         if self.closing:
             return
         self.liveness.heard = True
-        if self._resting:  # a transport may have had this read under way when we paused it
-            self._pieces.append(data)
-            return
-        if self._pieces:
-            self._pieces.append(data)
-            self._have += len(data)
-            if self._have < self._need:
-                return
-            data = b"".join(self._pieces)
-            self._pieces.clear()
-        self._work(data)
+        whole = self._reader.gather(data)
+        if whole is not None:
+            self.work(whole, 0)
 
-    def _work(self, data: bytes, at: int = 0) -> None:
+    def work(self, data: bytes, at: int) -> None:
+        """Read data[at:] and write, in one piece, what it makes us say."""
         out = self.out
         out.due = True  # what this read makes us say leaves with the flush below
         try:
-            self._read(data, at)
+            self._reader.read(data, at)
         except ConnectionFault as fault:
             self.fail(fault)
         else:
@@ -325,77 +296,6 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     # Inside
-
-    def _read(self, data: bytes, at: int) -> None:
-        end = len(data)
-        if not self._preface_seen:
-            at = self._read_preface(data)
-            if not at:
-                return
-        need = frames.HEAD_BYTES
-        now = self.shared.loop.time
-        until = now() + max(_TURN_SECONDS / (1 + self.shared.resting), _LEAST_SECONDS)
-        walked = 0
-        while end - at >= frames.HEAD_BYTES:
-            high, low, kind, flags, stream_id = frames.read_head(data, at)
-            size = high << 16 | low
-            if size > frames.MIN_MAX_FRAME:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"frame of {size} bytes")
-            start = at + frames.HEAD_BYTES
-            stop = start + size
-            if stop > end:
-                need = stop - at
-                break
-            at = stop
-            self.table[kind](self, flags, stream_id & frames.MAX_STREAM_ID, data, start, stop)
-            walked += 1
-            if self.again:
-                again, self.again = self.again, b""
-                self._rest(again + data[at:], 0)
-                return
-            if (size >= _LONG_FRAME or not walked & 15) and at < end and now() >= until:
-                self._rest(data, at)
-                return
-        if at < end:
-            self._keep(data[at:], need)
-
-    def _read_preface(self, data: bytes) -> int:
-        """Where frames begin; 0 if the preface is not complete."""
-        size = len(frames.PREFACE)
-        if data[:size] != frames.PREFACE[: len(data)]:
-            raise PrefaceFault
-        if len(data) < size:
-            self._keep(data, size)
-            return 0
-        self._preface_seen = True
-        return size
-
-    def _keep(self, rest: bytes, need: int) -> None:
-        """Hold what is no whole frame yet; nothing is looked at before `need` bytes are here."""
-        self._pieces.append(rest)
-        self._have = len(rest)
-        self._need = need
-
-    def _rest(self, data: bytes, at: int) -> None:
-        """Let all others have their turn before the rest of what was read, data[at:]."""
-        self._later = (data, at)
-        self._resting = True
-        self.shared.resting += 1
-        self._transport.pause_reading()
-        self.shared.loop.call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        self.shared.resting -= 1
-        if self.closing:
-            return
-        (data, at), self._later = self._later, _NOTHING
-        if self._pieces:
-            data, at = b"".join((data[at:], *self._pieces)), 0
-            self._pieces.clear()
-        self._resting = False
-        self._work(data, at)
-        if not self._resting and not self.closing:
-            self._transport.resume_reading()
 
     def _do(self, step: Step) -> None:
         if step is Step.ANNOUNCE:

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from epp_worker.catalogue import Catalogue
 from epp_worker.draining import Farewells
-from epp_worker.extproc.session import Session, Status
+from epp_worker.extproc.endings import Status
+from epp_worker.extproc.session import Session
 from epp_worker.group import Group
 from epp_worker.holdings import Holdings
 from epp_worker.http2.contract import GrpcStream, StreamHandler

@@ -11,11 +11,19 @@ import logging
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from functools import cache
-from typing import NamedTuple
 
 from epp_worker.extproc import messages, replies
 from epp_worker.extproc.budget import BodyBudget, Taken
 from epp_worker.extproc.buffer import BodyBuffer
+from epp_worker.extproc.endings import (
+    INCOMPLETE,
+    NO_HEADERS,
+    OK,
+    SATURATED,
+    TOO_LARGE,
+    UNSUPPORTED,
+    Status,
+)
 from epp_worker.extproc.messages import BodyMode, BodyPart, Headers, Kind, Message, Modes
 from epp_worker.extproc.model import BadBody, model_of
 from epp_worker.extproc.observer import SessionObserver
@@ -32,23 +40,6 @@ _NOTHING: tuple[bytes, ...] = ()
 _DUPLEX = BodyMode.FULL_DUPLEX_STREAMED
 _ASSUMED = Modes(BodyMode.BUFFERED_PARTIAL, BodyMode.BUFFERED)
 """A gateway that told no mode and waits for an answer; its bodies may or may not be whole."""
-
-_TOO_LARGE = Refusal(413, "", "The request body is larger than this endpoint picker takes.")
-_SATURATED = Refusal(429, "rejected-saturated", "The endpoint picker holds too much; try again.")
-
-
-class Status(NamedTuple):
-    """How the gRPC stream ends: grpc-status and grpc-message."""
-
-    code: int
-    message: str
-
-
-OK = Status(0, "")
-_INCOMPLETE = Status(3, "half-closed before the request was complete")
-_NO_HEADERS = Status(3, "request body before request headers")
-_UNSUPPORTED = Status(12, "body mode GRPC is not supported: use FULL_DUPLEX_STREAMED")
-
 
 _NO_HEADERS_READ = Headers(None)
 
@@ -147,7 +138,7 @@ class Session:
         if self.ended is None:
             if not self._responding:  # no response phase is configured, or the gateway ends early
                 self._release(complete=True)
-            self._fail(OK if self._request is _Request.OVER else _INCOMPLETE)
+            self._fail(OK if self._request is _Request.OVER else INCOMPLETE)
         return _NOTHING
 
     def waited(self) -> Sequence[bytes]:
@@ -160,7 +151,7 @@ class Session:
 
     def starve(self) -> None:
         """See `budget.Holder.starve`."""
-        answer = self._refuse(_SATURATED)
+        answer = self._refuse(SATURATED)
         if self.on_starved is not None:
             self.on_starved(answer)
 
@@ -178,7 +169,7 @@ class Session:
             self._modes = messages.modes(message)
             if self._modes is not None and BodyMode.GRPC in self._modes:
                 _warn_unsupported()
-                return self._fail(_UNSUPPORTED)
+                return self._fail(UNSUPPORTED)
         if kind is Kind.REQUEST_BODY:
             return self._request_body(message)
         if kind is Kind.RESPONSE_BODY:
@@ -204,7 +195,7 @@ class Session:
         mode = _DUPLEX if self._modes is None else self._modes.request
         size = len(message.data)
         if self._budget.take_head(size, self) is not Taken.OK:
-            return self._refuse(_SATURATED)
+            return self._refuse(SATURATED)
         self._head = size
         if mode is _DUPLEX:
             self.waiting = self._modes is None
@@ -216,7 +207,7 @@ class Session:
     def _request_body(self, message: Message) -> Sequence[bytes]:
         mode = _DUPLEX if self._modes is None else self._modes.request
         if self._request is _Request.NEW:
-            return self._fail(_NO_HEADERS)
+            return self._fail(NO_HEADERS)
         if self._request is _Request.OVER:
             return _NOTHING if mode is _DUPLEX else (replies.CONTINUE_REQUEST_BODY,)
         part = messages.body_part(message)
@@ -225,7 +216,7 @@ class Session:
             self._subset = hint
         taken = self._budget.take(len(part.body), self, already=self._held)
         if taken is not Taken.OK:
-            return self._refuse(_TOO_LARGE if taken is Taken.STREAM_FULL else _SATURATED)
+            return self._refuse(TOO_LARGE if taken is Taken.STREAM_FULL else SATURATED)
         self._held += len(part.body)
         self._body.add(part.body)
         if mode is not _DUPLEX:

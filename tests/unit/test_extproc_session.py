@@ -11,8 +11,9 @@ import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
 
 from epp_worker.extproc.budget import BodyBudget
+from epp_worker.extproc.endings import Status
 from epp_worker.extproc.observer import SilentObserver
-from epp_worker.extproc.session import Session, Status
+from epp_worker.extproc.session import Session
 from epp_worker.extproc.usage import CopyBudget
 from epp_worker.scheduling.contract import Pick
 from epp_worker.scheduling.group import GroupPicker

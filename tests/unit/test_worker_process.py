@@ -9,7 +9,8 @@ from typing import cast
 import pytest
 
 from epp_worker.catalogue import Catalogue
-from epp_worker.extproc.session import Session, Status
+from epp_worker.extproc.endings import Status
+from epp_worker.extproc.session import Session
 from epp_worker.holdings import Holdings
 from epp_worker.process import ExtProc
 from epp_worker.scheduling.contract import Picker

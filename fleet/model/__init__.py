@@ -1,6 +1,14 @@
 """Facts, and nothing but facts: frozen values that every room shares. No I/O, no clocks."""
 
-from fleet.model.identity import EpochVersion, GroupKey, LeaderInfo, PoolId, PoolRef
+from fleet.model.identity import (
+    EpochVersion,
+    GroupKey,
+    LeaderInfo,
+    ObjectRef,
+    PoolId,
+    PoolRef,
+    PoolReference,
+)
 from fleet.model.members import (
     Addresses,
     Load,
@@ -10,6 +18,7 @@ from fleet.model.members import (
     Signal,
 )
 from fleet.model.pools import Endpoint, FailureMode, Pod, Pool, Service, endpoints_of, group_pools
+from fleet.model.rewrites import Objective, Rewrite, Rule, Target
 from fleet.model.shardmap import (
     DeadMember,
     Hold,
@@ -36,19 +45,25 @@ __all__ = [
     "Member",
     "MemberState",
     "MemberStatus",
+    "ObjectRef",
+    "Objective",
     "Phase",
     "Placement",
     "Pod",
     "Pool",
     "PoolId",
     "PoolRef",
+    "PoolReference",
     "Reason",
+    "Rewrite",
     "RingSpec",
+    "Rule",
     "Service",
     "ShardMap",
     "Share",
     "ShareEntry",
     "Signal",
+    "Target",
     "endpoints_of",
     "group_pools",
     "share_of",

@@ -48,6 +48,28 @@ class PoolRef(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+class ObjectRef(NamedTuple):
+    """An object of a known kind by namespace and name."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class PoolReference(NamedTuple):
+    """An InferencePool as other objects of its namespace refer to it.
+
+    Attributes:
+        group: the pool's API group; an object that names the other group means another pool.
+    """
+
+    namespace: str
+    name: str
+    group: str
+
+
 class PoolId(NamedTuple):
     """One life of an InferencePool: the same name with another uid is another pool."""
 

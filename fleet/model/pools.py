@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fleet.model.identity import GroupKey, PoolId, PoolRef
+from fleet.model.identity import GroupKey, PoolId, PoolRef, PoolReference
 
 ALSO_SERVE = "epp-fleet.dev/also-serve"
 """Annotation of a pool: a second Service that leads to it, while gateways move over."""
@@ -52,6 +52,11 @@ class Pool:
     def id(self) -> PoolId:
         """Name and uid: one life of this pool."""
         return PoolId(self.ref, self.uid)
+
+    @property
+    def reference(self) -> PoolReference:
+        """How objectives and rewrites must name this pool to be of it."""
+        return PoolReference(*self.ref, self.api_version.partition("/")[0])
 
     @property
     def also_serve(self) -> GroupKey | None:

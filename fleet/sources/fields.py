@@ -62,6 +62,12 @@ class Field:
         """Absent or null."""
         return self.value is None
 
+    def required(self, remedy: str) -> "Field":
+        """This, which must be there."""
+        if self.missing:
+            raise self.fault("missing", remedy)
+        return self
+
     def get(self, key: str) -> "Field":
         """The field `key` of this mapping; missing if this is missing itself.
 
@@ -133,3 +139,8 @@ class Field:
                 )
             result[key] = value
         return result
+
+
+def spec_of(top: Field) -> Field:
+    """The `spec` of an object, which must have one."""
+    return top.get("spec").required("it is required")

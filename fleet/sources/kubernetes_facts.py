@@ -9,7 +9,8 @@ from fleet.errors import ManifestError
 from fleet.kube.contract import Raw
 from fleet.kube.listwatch_events import Collection, trimmed
 from fleet.sources.contract import Kind, Object
-from fleet.sources.parse import CORE_API, OLD_POOL_API, POOL_API, identify, parse
+from fleet.sources.identify import CORE_API, OLD_POOL_API, POOL_API, identify
+from fleet.sources.parse import parse
 
 COLLECTIONS: Mapping[Kind, tuple[Collection, ...]] = {
     Kind.POOL: (

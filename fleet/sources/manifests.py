@@ -13,7 +13,8 @@ from typing import NamedTuple, cast
 
 from fleet.errors import ManifestError
 from fleet.sources.contract import Change, Kind, Object, ObjectKey, Problem
-from fleet.sources.parse import Identity, expand, identify, parse
+from fleet.sources.identify import Identity, identify
+from fleet.sources.parse import expand, parse
 from fleet.sources.yamldocs import Chunk, chunks, load
 
 

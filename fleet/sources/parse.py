@@ -3,13 +3,9 @@
 Unknown fields are ignored, as an API server prunes them. Everything else that is wrong raises
 `ManifestError`, one message per defect: object, field path, fault, remedy. What is wrong with a
 pod's status is no error but makes the pod not ready: a stale "ready" would be worse.
-
-Readings of one pool under both API groups: v1 outranks v1alpha2 (`Identity.rank`).
 """
 
-import difflib
 import ipaddress
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,114 +13,11 @@ from fleet.errors import ManifestError
 from fleet.model import FailureMode, GroupKey, Pod, Pool, PoolRef, Service
 from fleet.model.pools import DEFAULT_PICKER_PORT
 from fleet.sources.contract import Kind, Object, ObjectKey
-from fleet.sources.fields import Field, is_dns_label, is_dns_subdomain, is_label_value, shown
-
-POOL_GROUP = "inference.networking.k8s.io"
-OLD_POOL_GROUP = "inference.networking.x-k8s.io"
-POOL_API = f"{POOL_GROUP}/v1"
-OLD_POOL_API = f"{OLD_POOL_GROUP}/v1alpha2"
-CORE_API = "v1"
-OUR_GROUPS = (POOL_GROUP, OLD_POOL_GROUP, "llm-d.ai")
-"""Groups in which an unknown kind is a slip of the pen."""
-OTHER_KINDS = (
-    "InferenceModel",
-    "InferenceModelRewrite",
-    "InferenceObjective",
-    "InferencePoolImport",
-)
-"""Kinds of these groups that are no pools; they are left alone."""
+from fleet.sources.fields import Field, is_dns_label, is_label_value, shown, spec_of
+from fleet.sources.identify import OLD_POOL_API, Identity, uid_of
 
 MAX_TARGET_PORTS = 8
 MAX_SELECTOR_LABELS = 64
-DEFAULT_NAMESPACE = "default"
-_UID_SPACE = uuid.UUID("7b0c1f5e-3a52-5d6c-9f0e-2f4f6d1f6b11")
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Which object a manifest is, before the rest of it is looked at.
-
-    Attributes:
-        rank: 0 for the API version that wins when one name occurs under two, 1 for the other.
-    """
-
-    kind: Kind
-    key: ObjectKey
-    rank: int
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.key.namespace}/{self.key.name}"
-
-
-def derived_uid(kind: str, namespace: str, name: str) -> str:
-    """The uid of an object whose manifest has none: the same for the same kind and name, always.
-
-    So a folder without uids cannot tell a pool from its successor of the same name; give
-    `metadata.uid` where that matters.
-    """
-    return str(uuid.uuid5(_UID_SPACE, f"{kind}/{namespace}/{name}"))
-
-
-def _kind_of(kind: str, api: str, subject: str) -> tuple[Kind, int] | None:
-    if kind == Kind.POOL:
-        if api in (POOL_API, OLD_POOL_API):
-            return Kind.POOL, int(api == OLD_POOL_API)
-        if api.partition("/")[0] in (POOL_GROUP, OLD_POOL_GROUP):
-            raise Field(subject, "apiVersion", api).fault(
-                f"{shown(api)} is unknown", f"use {POOL_API} (or the older {OLD_POOL_API})"
-            )
-    elif api == CORE_API and kind in (Kind.POD, Kind.SERVICE):
-        return Kind(kind), 0
-    elif api.partition("/")[0] in OUR_GROUPS and kind not in OTHER_KINDS:
-        close = difflib.get_close_matches(kind, (Kind.POOL.value, *OTHER_KINDS), n=1)
-        raise Field(subject, "kind", kind).fault(
-            f"{shown(kind)} is unknown", f"use {close[0] if close else Kind.POOL.value}"
-        )
-    return None
-
-
-def identify(raw: object) -> Identity | None:
-    """Which object `raw` is; None for a kind that is of no interest here.
-
-    Raises:
-        ManifestError: it is no Kubernetes object, has no usable name, or is of a version of
-            InferencePool that is not known.
-    """
-    top = Field("manifest", "", raw)
-    if not isinstance(raw, Mapping):
-        raise top.fault(f"{shown(raw)} is no object", "give apiVersion, kind and metadata")
-    api, kind = top.get("apiVersion").text(), top.get("kind").text()
-    metadata = top.get("metadata")
-    subject = _subject(kind, metadata)
-    known = _kind_of(kind, api, subject)
-    if known is None:
-        return None
-    return Identity(known[0], _key_of(Field(subject, "metadata", metadata.value)), known[1])
-
-
-def _subject(kind: str, metadata: Field) -> str:
-    values = metadata.value if isinstance(metadata.value, Mapping) else {}
-    name = values.get("name")
-    namespace = values.get("namespace") or DEFAULT_NAMESPACE
-    shown_name = f"{namespace}/{name}"[:320] if isinstance(name, str) else "without a name"
-    return f"{kind[:64]} {shown_name}"
-
-
-def _key_of(metadata: Field) -> ObjectKey:
-    namespace = metadata.get("namespace")
-    if not is_dns_label(namespace.text(DEFAULT_NAMESPACE)):
-        raise namespace.fault(
-            f"{shown(namespace.value)} is no DNS label",
-            "use at most 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit",
-        )
-    name = metadata.get("name")
-    if not is_dns_subdomain(name.text()):
-        raise name.fault(
-            f"{shown(name.value)} is no DNS subdomain",
-            "use at most 253 of a-z, 0-9, '-' and '.', each part beginning and ending with a "
-            "letter or digit",
-        )
-    return ObjectKey(namespace.text(DEFAULT_NAMESPACE), name.text())
 
 
 def parse(
@@ -151,24 +44,6 @@ def parse(
             return parse_service(identity.key, top)
 
 
-def _uid(kind: Kind, key: ObjectKey, top: Field) -> str:
-    uid = top.get("metadata").get("uid").text("")
-    return uid or derived_uid(kind, key.namespace, key.name)
-
-
-def _spec(top: Field) -> Field:
-    spec = top.get("spec")
-    if spec.missing:
-        raise spec.fault("missing", "it is required")
-    return spec
-
-
-def _required(field: Field, remedy: str) -> Field:
-    if field.missing:
-        raise field.fault("missing", remedy)
-    return field
-
-
 def _selector(field: Field) -> dict[str, str]:
     labels = field.texts()
     if len(labels) > MAX_SELECTOR_LABELS:
@@ -188,8 +63,8 @@ def parse_pool(key: ObjectKey, top: Field, *, keep_foreign_pickers: bool = False
     An empty selector selects nothing. A selector that says something else than `matchLabels` is
     refused: ignoring it would select more pods than were meant.
     """
-    spec = _spec(top)
-    selector = _required(spec.get("selector"), "give `matchLabels`")
+    spec = spec_of(top)
+    selector = spec.get("selector").required("give `matchLabels`")
     extra = [name for name in selector.mapping() if name != "matchLabels"]
     if extra:
         raise selector.fault(
@@ -199,7 +74,7 @@ def parse_pool(key: ObjectKey, top: Field, *, keep_foreign_pickers: bool = False
     picker = _picker(key.namespace, spec.get("endpointPickerRef"), keep=keep_foreign_pickers)
     return Pool(
         ref=PoolRef(*key),
-        uid=_uid(Kind.POOL, key, top),
+        uid=uid_of(Kind.POOL, key, top),
         selector=_selector(selector.get("matchLabels")),
         target_ports=ports,
         group=picker.group,
@@ -213,12 +88,12 @@ def parse_pool(key: ObjectKey, top: Field, *, keep_foreign_pickers: bool = False
 
 def parse_old_pool(key: ObjectKey, top: Field, *, keep_foreign_pickers: bool = False) -> Pool:
     """An InferencePool of inference.networking.x-k8s.io/v1alpha2."""
-    spec = _spec(top)
+    spec = spec_of(top)
     picker = _picker(key.namespace, spec.get("extensionRef"), keep=keep_foreign_pickers)
     return Pool(
         ref=PoolRef(*key),
-        uid=_uid(Kind.POOL, key, top),
-        selector=_selector(_required(spec.get("selector"), "give the labels of its pods")),
+        uid=uid_of(Kind.POOL, key, top),
+        selector=_selector(spec.get("selector").required("give the labels of its pods")),
         target_ports=(spec.get("targetPortNumber").port(),),
         group=picker.group,
         failure_mode=picker.mode,
@@ -298,7 +173,7 @@ def parse_pod(key: ObjectKey, top: Field) -> Pod:
     return Pod(
         namespace=key.namespace,
         name=key.name,
-        uid=_uid(Kind.POD, key, top),
+        uid=uid_of(Kind.POD, key, top),
         labels=metadata.get("labels").texts(),
         ip=ip,
         ready=ready,
@@ -341,7 +216,7 @@ def parse_service(key: ObjectKey, top: Field) -> Service:
     return Service(
         namespace=key.namespace,
         name=key.name,
-        uid=_uid(Kind.SERVICE, key, top),
+        uid=uid_of(Kind.SERVICE, key, top),
         selector=spec.get("selector").texts(),
         type=spec.get("type").text("ClusterIP"),
         ports=ports,

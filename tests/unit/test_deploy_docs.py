@@ -12,7 +12,8 @@ from fleet.kube.names import CONTROLLER_NAME, FLEET_LABEL
 from fleet.model.pools import ALSO_SERVE
 from fleet.settings.fields import all_fields
 from fleet.sources.contract import Kind
-from fleet.sources.parse import identify, parse
+from fleet.sources.identify import identify
+from fleet.sources.parse import parse
 from tests.kustomize import DEPLOY, ROOT, NoKustomize, overlay, rendered
 
 TEXT = (ROOT / "docs" / "kubernetes.md").read_text()

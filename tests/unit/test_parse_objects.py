@@ -7,7 +7,8 @@ import pytest
 from fleet.errors import ManifestError
 from fleet.model import FailureMode, GroupKey, Pod, Pool, PoolRef, Service
 from fleet.sources.contract import Kind, Object, ObjectKey
-from fleet.sources.parse import Identity, derived_uid, expand, identify, parse
+from fleet.sources.identify import Identity, derived_uid, identify
+from fleet.sources.parse import expand, parse
 from tests import manifest_texts as texts
 
 

@@ -57,6 +57,8 @@ LABELS = {"app.kubernetes.io/name": "epp-fleet", "app.kubernetes.io/component": 
 OLD_POOLS = "inference.networking.x-k8s.io"
 """No such kind is in the cluster: it is listed, in vain, and never watched."""
 
+NEVER = Right("watch", OLD_POOLS, "inferencepools")
+
 
 @pytest.fixture(scope="module")
 def valkey() -> Iterator[Valkey]:
@@ -222,8 +224,10 @@ async def placed(
             cluster, kube, own, name=overlay_name, fleet=fleet, change=change
         ) as i:
             place = Place(i, kube, tenant, valkey, folder)
-            yield place
-            await place.store.close()
+            try:
+                yield place
+            finally:
+                await place.store.close()
     except NoKustomize as missing:
         pytest.skip(str(missing))
     finally:
@@ -292,9 +296,13 @@ async def live_through(place: Place) -> None:
         assert heir.ready() is None
 
 
-async def serve(place: Place) -> None:
-    """A worker gets the pools that are left; routes are files here: its address is loopback, which
-    no slice takes."""
+async def serve(place: Place, plane: ControlPlane) -> None:
+    """A worker gets the pools that are left, and looks at their pods; routes are files here: its
+    address is loopback, which no slice takes.
+
+    What it was told to hold does not wait for pods, so both programs run on until they have asked
+    for all that they may.
+    """
     async with place.coordinator("coordinator-c", eds=place.folder / "eds"):
         with await place.worker_process("worker-21") as worker:
             await asyncio.to_thread(worker.wait_up)
@@ -303,6 +311,26 @@ async def serve(place: Place) -> None:
                 return _holds((await asyncio.to_thread(worker.get, "/metrics"))[1])
 
             await eventually(holds, "the worker was told what to hold")
+            for account in (COORDINATOR, WORKER):
+                await _asks_for_all(plane, place, account)
+
+
+async def _asks_for_all(plane: ControlPlane, place: Place, account: str) -> None:
+    """Wait until no right of the account is idle.
+
+    Raises:
+        AssertionError: some stay so; names them.
+    """
+    idle = place.installed.rights(account) - {NEVER}
+
+    async def none_idle() -> bool:
+        idle.difference_update(await asyncio.to_thread(asked, plane, place, account))
+        return not idle
+
+    try:
+        await eventually(none_idle, "every right is used")
+    except AssertionError:
+        raise AssertionError(f"{account} never asked for {sorted(idle)}") from None
 
 
 def _holds(page: str) -> bool:
@@ -350,13 +378,12 @@ async def test_exactly_what_is_needed(
     """Nothing that the programs ask is forbidden, and every verb of every rule is asked."""
     async with placed(control_plane, kube, valkey, tmp_path, overlay_name=name) as place:
         await live_through(place)
-        await serve(place)
+        await serve(place, own_plane)
         for account in (COORDINATOR, WORKER):
             found = asked(own_plane, place, account)
             forbidden = {right for right, codes in found.items() if 403 in codes}
             assert not forbidden, account
-            never = {Right("watch", OLD_POOLS, "inferencepools")}
-            assert found.keys() | never == place.installed.rights(account), account
+            assert found.keys() | {NEVER} == place.installed.rights(account), account
 
 
 async def ask(api: KubeApi, right: Right, namespace: str) -> None:

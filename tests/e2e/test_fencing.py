@@ -80,7 +80,13 @@ def test_a_woken_leader_changes_neither_store_nor_routes(tmp_path: Path, point: 
             assert shown["epoch"] == before["epoch"]
             assert shown["leader"]["id"] == "second"
             time.sleep(0.02)
-        assert (fleet.map(first) or {})["leader"]["id"] == "second"
+
+        def follows() -> bool:
+            """Just woken, and until it has looked again, it knows of no leader."""
+            shown = fleet.map(first)
+            return shown is not None and (shown["leader"] or {}).get("id") == "second"
+
+        until("the woken coordinator follows", follows)
         assert first.process.poll() is None, "the woken coordinator goes on as a follower"
 
 

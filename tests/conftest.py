@@ -1,10 +1,16 @@
-"""For all tests: no event loop but those that pytest-asyncio runs and closes; logging as it was."""
+"""For all tests: no event loop but those that pytest-asyncio runs and closes; logging as it was;
+gRPC's core is quiet."""
 
 import asyncio
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
+
+# gRPC's core writes lines of its own to stderr, past pytest's capture, when a peer says goodbye. It
+# reads this when it starts; the programs set it for themselves.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 # pytest-asyncio asks for the thread's current loop. Before the first call of set_event_loop Python
 # would create one for it, which nobody closes, and warnings are errors.

@@ -88,6 +88,7 @@ async def _session(identity: Identity) -> Any:
     configuration.disable_strict_ssl_verification = True
     configuration.client_session_kwargs = {
         "cookie_jar": aiohttp.DummyCookieJar(),
+        "response_class": _Answer,
         "read_bufsize": READ_BUFFER,
         # Else each request would look for a ~/.netrc in a thread. A proxy is named in a kubeconfig.
         "trust_env": False,
@@ -98,6 +99,21 @@ async def _session(identity: Identity) -> Any:
     pool._retry_connection = False
     made.rest_client.pool_manager = pool
     return made
+
+
+class _Answer(aiohttp.ClientResponse):
+    """An answer that is closed before its end breaks its connection off, also by a cancellation
+    before its head has come.
+
+    Without TLS's farewell: nobody would wait for the peer's, and the socket would outlive us.
+    """
+
+    def close(self) -> None:
+        """Give the connection back, or break it off if there is more to read."""
+        connection = self.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
+        super().close()
 
 
 class KubeClient:
@@ -203,7 +219,7 @@ class KubeClient:
             if last:
                 yield event_of(last, what)
         finally:
-            _hang_up(response)
+            response.close()
 
     async def close(self) -> None:
         """See `KubeApi.close`."""
@@ -232,7 +248,7 @@ class KubeClient:
         try:
             return await self._body(what, response)
         finally:
-            _hang_up(response)
+            response.close()
 
     async def _bounded(self, what: Target, work: Any, seconds: float) -> Any:
         """Await `work`; whatever goes wrong on the way is KubeUnavailable."""
@@ -261,13 +277,13 @@ class KubeClient:
         response = await self._request(what, method, url, body, content_type)
         try:
             if response.status == 401 and await self._read_anew(generation):
-                _hang_up(response)
+                response.close()
                 response = await self._request(what, method, url, body, content_type)
             if 200 <= response.status < 300:
                 return response
             raise await self._refusal(what, response)
         except BaseException:
-            _hang_up(response)
+            response.close()
             raise
 
     async def _refusal(self, what: Target, response: Any) -> KubeError:
@@ -362,14 +378,3 @@ class KubeClient:
         """A proxy may repeat our header in its error page."""
         _, _, secret = self._identity.authorization.partition(" ")
         return text.replace(secret, "***") if secret else text
-
-
-def _hang_up(response: Any) -> None:
-    """Give the connection back, or break it off if the answer was not read to its end.
-
-    Without TLS's farewell: nobody would wait for the peer's, and the socket would outlive us.
-    """
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
-    response.close()

@@ -66,6 +66,33 @@ def pod(
     }
 
 
+LLM_D, X_K8S = "llm-d.ai/v1alpha2", "inference.networking.x-k8s.io/v1alpha2"
+"""Where objectives and rewrites may be; the first wins."""
+
+
+def objective(
+    name: str = "urgent", namespace: str = "ns1", *, api: str = LLM_D, **spec: Any
+) -> Raw:
+    """An InferenceObjective of pool-a; keywords are fields of its spec (None = left out)."""
+    return _of_pool("InferenceObjective", api, name, namespace, {"priority": 1, **spec})
+
+
+def rewrite(name: str = "canary", namespace: str = "ns1", *, api: str = LLM_D, **spec: Any) -> Raw:
+    """An InferenceModelRewrite of pool-a, from `chat` to `chat-v1`; keywords as of `objective`."""
+    rule = {"matches": [{"model": {"value": "chat"}}], "targets": [{"modelRewrite": "chat-v1"}]}
+    return _of_pool("InferenceModelRewrite", api, name, namespace, {"rules": [rule], **spec})
+
+
+def _of_pool(kind: str, api: str, name: str, namespace: str, spec: dict[str, Any]) -> Raw:
+    fields = {"poolRef": {"name": "pool-a"}, **spec}
+    return {
+        "apiVersion": api,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {key: value for key, value in fields.items() if value is not None},
+    }
+
+
 def text(*objects: Raw) -> str:
     """Documents of one file."""
     return "\n---\n".join(json.dumps(each) for each in objects) + "\n"

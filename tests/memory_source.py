@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from fleet.model import Pod, Pool
+from fleet.model import Objective, Pod, Pool, Rewrite
 from fleet.sources.contract import Change, Kind, Listener, Object, ObjectKey, Problem, Watch
 from fleet.sources.local_copy import LocalCopy
 
@@ -10,6 +10,9 @@ from fleet.sources.local_copy import LocalCopy
 def _kind_and_key(value: Object) -> tuple[Kind, ObjectKey]:
     if isinstance(value, Pool):
         return Kind.POOL, ObjectKey(*value.ref)
+    if isinstance(value, Objective | Rewrite):
+        kind = Kind.OBJECTIVE if isinstance(value, Objective) else Kind.REWRITE
+        return kind, ObjectKey(*value.ref)
     kind = Kind.POD if isinstance(value, Pod) else Kind.SERVICE
     return kind, ObjectKey(value.namespace, value.name)
 

@@ -1,4 +1,4 @@
-"""Where pools and pods come from: one contract, whatever stands behind it.
+"""Where pools, pods and what belongs to them come from: one contract, whatever stands behind it.
 
 A source keeps a full local copy of each kind it was asked to watch and tells listeners what
 changed. Implementations: a folder of manifests (`fleet.sources.folder`); an API server behind the
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from fleet.model import Pod, Pool, Service
+from fleet.model import Objective, Pod, Pool, Rewrite, Service
 
-Object = Pool | Pod | Service
+Object = Pool | Pod | Service | Objective | Rewrite
 
 
 class Kind(StrEnum):
@@ -28,6 +28,8 @@ class Kind(StrEnum):
     POOL = "InferencePool"
     POD = "Pod"
     SERVICE = "Service"
+    OBJECTIVE = "InferenceObjective"
+    REWRITE = "InferenceModelRewrite"
 
 
 class ObjectKey(NamedTuple):

@@ -127,6 +127,17 @@ class Field:
             raise self.fault(f"{self.value} is no port", f"give a number from 1 to {MAX_PORT}")
         return self.value
 
+    def integer(self, lowest: int, highest: int) -> int:
+        """This as a whole number of a range; it must be there."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            what = "missing" if self.missing else f"{shown(self.value)} is no whole number"
+            raise self.fault(what, f"give one from {lowest} to {highest}, without quotes")
+        if not lowest <= self.value <= highest:
+            raise self.fault(
+                f"{shown(self.value)} is out of range", f"give one from {lowest} to {highest}"
+            )
+        return self.value
+
     def texts(self) -> dict[str, str]:
         """This as a mapping of strings to strings, empty if missing."""
         result: dict[str, str] = {}

@@ -13,14 +13,23 @@ OLD_POOL_GROUP = "inference.networking.x-k8s.io"
 POOL_API = f"{POOL_GROUP}/v1"
 OLD_POOL_API = f"{OLD_POOL_GROUP}/v1alpha2"
 CORE_API = "v1"
+OBJECTIVE_API = "llm-d.ai/v1alpha2"
+OLD_OBJECTIVE_API = f"{OLD_POOL_GROUP}/v1alpha2"
+
+APIS: Mapping[Kind, tuple[str, ...]] = {
+    Kind.POOL: (POOL_API, OLD_POOL_API),
+    Kind.POD: (CORE_API,),
+    Kind.SERVICE: (CORE_API,),
+    Kind.OBJECTIVE: (OBJECTIVE_API, OLD_OBJECTIVE_API),
+    Kind.REWRITE: (OBJECTIVE_API, OLD_OBJECTIVE_API),
+}
+"""Where each kind is read, by rank: the first one's reading of a name wins."""
+
 OUR_GROUPS = (POOL_GROUP, OLD_POOL_GROUP, "llm-d.ai")
 """Groups in which an unknown kind is a slip of the pen."""
-OTHER_KINDS = (
-    "InferenceModel",
-    "InferenceModelRewrite",
-    "InferenceObjective",
-    "InferencePoolImport",
-)
+OUR_KINDS = (Kind.POOL, Kind.OBJECTIVE, Kind.REWRITE)
+"""Kinds of these groups that are read."""
+OTHER_KINDS = ("InferenceModel", "InferencePoolImport")
 """Kinds of these groups that nobody here reads; they are left alone."""
 
 DEFAULT_NAMESPACE = "default"
@@ -59,19 +68,21 @@ def uid_of(kind: Kind, key: ObjectKey, top: Field) -> str:
 
 
 def _kind_of(kind: str, api: str, subject: str) -> tuple[Kind, int] | None:
-    if kind == Kind.POOL:
-        if api in (POOL_API, OLD_POOL_API):
-            return Kind.POOL, int(api == OLD_POOL_API)
-        if api.partition("/")[0] in (POOL_GROUP, OLD_POOL_GROUP):
-            raise Field(subject, "apiVersion", api).fault(
-                f"{shown(api)} is unknown", f"use {POOL_API} (or the older {OLD_POOL_API})"
+    known = next((each for each in Kind if each == kind), None)
+    group = api.partition("/")[0]
+    if known is None:
+        if group in OUR_GROUPS and kind not in OTHER_KINDS:
+            close = difflib.get_close_matches(kind, (*OUR_KINDS, *OTHER_KINDS), n=1)
+            raise Field(subject, "kind", kind).fault(
+                f"{shown(kind)} is unknown", f"use {close[0] if close else Kind.POOL}"
             )
-    elif api == CORE_API and kind in (Kind.POD, Kind.SERVICE):
-        return Kind(kind), 0
-    elif api.partition("/")[0] in OUR_GROUPS and kind not in OTHER_KINDS:
-        close = difflib.get_close_matches(kind, (Kind.POOL.value, *OTHER_KINDS), n=1)
-        raise Field(subject, "kind", kind).fault(
-            f"{shown(kind)} is unknown", f"use {close[0] if close else Kind.POOL.value}"
+        return None
+    apis = APIS[known]
+    if api in apis:
+        return known, apis.index(api)
+    if known in OUR_KINDS and group in OUR_GROUPS:
+        raise Field(subject, "apiVersion", api).fault(
+            f"{shown(api)} is unknown", f"use {apis[0]} (or the older {apis[1]})"
         )
     return None
 
@@ -80,8 +91,8 @@ def identify(raw: object) -> Identity | None:
     """Which object `raw` is; None for a kind that is of no interest here.
 
     Raises:
-        ManifestError: it is no Kubernetes object, has no usable name, or is of a version of
-            InferencePool that is not known.
+        ManifestError: it is no Kubernetes object, has no usable name, or is of an unknown
+            version of a kind that is read.
     """
     top = Field("manifest", "", raw)
     if not isinstance(raw, Mapping):

@@ -9,16 +9,22 @@ from fleet.errors import ManifestError
 from fleet.kube.contract import Raw
 from fleet.kube.listwatch_events import Collection, trimmed
 from fleet.sources.contract import Kind, Object
-from fleet.sources.identify import CORE_API, OLD_POOL_API, POOL_API, identify
+from fleet.sources.identify import APIS, identify
 from fleet.sources.parse import parse
 
+_PLURALS = {
+    Kind.POOL: "inferencepools",
+    Kind.POD: "pods",
+    Kind.SERVICE: "services",
+    Kind.OBJECTIVE: "inferenceobjectives",
+    Kind.REWRITE: "inferencemodelrewrites",
+}
+
 COLLECTIONS: Mapping[Kind, tuple[Collection, ...]] = {
-    Kind.POOL: (
-        Collection(f"/apis/{POOL_API}", "inferencepools"),
-        Collection(f"/apis/{OLD_POOL_API}", "inferencepools"),
-    ),
-    Kind.POD: (Collection(f"/api/{CORE_API}", "pods"),),
-    Kind.SERVICE: (Collection(f"/api/{CORE_API}", "services"),),
+    kind: tuple(
+        Collection(f"/{'apis' if '/' in api else 'api'}/{api}", _PLURALS[kind]) for api in apis
+    )
+    for kind, apis in APIS.items()
 }
 """By rank: the first one's reading of a name wins."""
 
@@ -31,6 +37,7 @@ class _Metadata(TypedDict, total=False):
     namespace: Any
     uid: Any
     resourceVersion: Any
+    creationTimestamp: Any
     deletionTimestamp: Any
     labels: Any
     annotations: Any

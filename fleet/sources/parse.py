@@ -15,6 +15,7 @@ from fleet.model.pools import DEFAULT_PICKER_PORT
 from fleet.sources.contract import Kind, Object, ObjectKey
 from fleet.sources.fields import Field, is_dns_label, is_label_value, shown, spec_of
 from fleet.sources.identify import OLD_POOL_API, Identity, uid_of
+from fleet.sources.parse_objectives import parse_objective, parse_rewrite
 
 MAX_TARGET_PORTS = 8
 MAX_SELECTOR_LABELS = 64
@@ -42,6 +43,10 @@ def parse(
             return parse_pod(identity.key, top)
         case Kind.SERVICE:
             return parse_service(identity.key, top)
+        case Kind.OBJECTIVE:
+            return parse_objective(identity.key, top)
+        case Kind.REWRITE:
+            return parse_rewrite(identity.key, top)
 
 
 def _selector(field: Field) -> dict[str, str]:

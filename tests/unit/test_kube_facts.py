@@ -35,6 +35,14 @@ def test_paths() -> None:
     assert V1.path == "/apis/inference.networking.k8s.io/v1/inferencepools"
     assert OLD.path == "/apis/inference.networking.x-k8s.io/v1alpha2/inferencepools"
     assert PODS.path == "/api/v1/pods"
+    assert [each.path for each in COLLECTIONS[Kind.OBJECTIVE]] == [
+        "/apis/llm-d.ai/v1alpha2/inferenceobjectives",
+        "/apis/inference.networking.x-k8s.io/v1alpha2/inferenceobjectives",
+    ]
+    assert [each.path for each in COLLECTIONS[Kind.REWRITE]] == [
+        "/apis/llm-d.ai/v1alpha2/inferencemodelrewrites",
+        "/apis/inference.networking.x-k8s.io/v1alpha2/inferencemodelrewrites",
+    ]
 
 
 def test_a_pods_foreign_annotations_are_dropped() -> None:
@@ -62,6 +70,8 @@ def test_a_malformed_object_is_refused_by_name() -> None:
         (Kind.POD, texts.pod("p")),
         (Kind.POD, texts.pod("p", ip=None, phase="Failed")),
         (Kind.POOL, texts.pool("a")),
+        (Kind.OBJECTIVE, texts.objective("a")),
+        (Kind.REWRITE, texts.rewrite("a")),
     ],
 )
 def test_decoding_only_what_is_kept_changes_nothing(kind: Kind, raw: texts.Raw) -> None:
@@ -69,6 +79,7 @@ def test_decoding_only_what_is_kept_changes_nothing(kind: Kind, raw: texts.Raw) 
     raw["metadata"] |= {
         "uid": "u",
         "resourceVersion": "5",
+        "creationTimestamp": "2026-01-31T12:00:00Z",
         "managedFields": [{"manager": "kubelet"}],
         "annotations": {"epp-fleet.dev/x": "y"},
     }

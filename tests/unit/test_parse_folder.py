@@ -166,8 +166,9 @@ def test_without_the_folder_everything_stays(folder: ManifestFolder, tmp_path: P
 
 def test_a_good_folder_has_no_problems(tmp_path: Path) -> None:
     """With what else a folder may hold."""
-    objective = {"apiVersion": "llm-d.ai/v1alpha2", "kind": "InferenceObjective", "spec": {}}
-    (tmp_path / "f.yaml").write_text(texts.text(texts.pool("a"), texts.pod(), objective))
+    other = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {}}
+    known = (texts.pool("a"), texts.pod(), texts.objective(), texts.rewrite())
+    (tmp_path / "f.yaml").write_text(texts.text(*known, other))
     assert check_folder(tmp_path) == []
 
 

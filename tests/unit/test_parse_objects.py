@@ -1,5 +1,6 @@
 """Manifests to facts: what is accepted, what is refused, and in which words."""
 
+import re
 from typing import Any
 
 import pytest
@@ -234,8 +235,8 @@ def test_names_are_dns_names(metadata: dict[str, Any], path: str) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        {"apiVersion": "llm-d.ai/v1alpha2", "kind": "InferenceObjective", "metadata": {}},
-        {"apiVersion": "llm-d.ai/v1alpha2", "kind": "InferenceModelRewrite"},
+        {"apiVersion": "inference.networking.x-k8s.io/v1alpha2", "kind": "InferenceModel"},
+        {"apiVersion": "other.example/v1", "kind": "InferenceObjective", "metadata": {}},
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}},
         {"apiVersion": "other.example/v1", "kind": "InferencePool", "metadata": {"name": "p"}},
         {"apiVersion": "metrics.k8s.io/v1", "kind": "Pod", "metadata": {"name": "p"}},
@@ -246,13 +247,20 @@ def test_other_kinds_are_of_no_interest(raw: dict[str, Any]) -> None:
     assert identify(raw) is None
 
 
-def test_an_unknown_version_of_a_pool_is_refused() -> None:
-    """Silence would leave the user without the pool and without a reason."""
-    raw = {**texts.pool(), "apiVersion": "inference.networking.k8s.io/v2"}
-    with pytest.raises(
-        ManifestError, match=r"apiVersion: 'inference.networking.k8s.io/v2' is unkn"
-    ):
-        identify(raw)
+@pytest.mark.parametrize(
+    ("raw", "api", "meant"),
+    [
+        (texts.pool(), "inference.networking.k8s.io/v2", "inference.networking.k8s.io/v1"),
+        (texts.pool(), "llm-d.ai/v1", "inference.networking.k8s.io/v1"),
+        (texts.objective(), "llm-d.ai/v1", "llm-d.ai/v1alpha2"),
+        (texts.rewrite(), "inference.networking.k8s.io/v1", "llm-d.ai/v1alpha2"),
+    ],
+)
+def test_an_unknown_version_is_refused(raw: dict[str, Any], api: str, meant: str) -> None:
+    """Silence would leave the user without the object and without a reason."""
+    message = f"apiVersion: '{api}' is unknown; use {meant} (or the older inference.networking.x-"
+    with pytest.raises(ManifestError, match=re.escape(message)):
+        identify({**raw, "apiVersion": api})
 
 
 @pytest.mark.parametrize("raw", ["text", 5, ["x"]])
@@ -356,7 +364,6 @@ def test_a_slip_in_a_kind_of_the_fields_own_groups_is_told(api: str, kind: str, 
 def test_other_kinds_are_left_alone() -> None:
     """Of the field's own groups, and of any other."""
     for api, kind in [
-        ("llm-d.ai/v1alpha2", "InferenceObjective"),
         ("inference.networking.x-k8s.io/v1alpha1", "InferencePoolImport"),
         ("apps/v1", "Deploymnt"),
     ]:

@@ -279,7 +279,7 @@ class ControlPlane:
             f"--service-account-private-key-file={self.pki.key('sa')}",
             f"--root-ca-file={self.pki.certificate('ca')}",
             f"--controllers={','.join(self._controllers)}",
-            "--horizontal-pod-autoscaler-sync-period=1s",
+            "--horizontal-pod-autoscaler-sync-period=250ms",
             "--horizontal-pod-autoscaler-cpu-initialization-period=0s",
             "--horizontal-pod-autoscaler-initial-readiness-delay=0s",
             "--concurrent-horizontal-pod-autoscaler-syncs=2",

@@ -1,7 +1,6 @@
 """The autoscaler of `deploy/` with the real controller: out by the workers' metrics, in slowly, and
 never in for want of a metric."""
 
-import asyncio
 import contextlib
 import copy
 from collections.abc import AsyncIterator, Sequence
@@ -20,8 +19,8 @@ from tests.kustomize import NoKustomize, only, overlay
 
 BUSY, STREAMS = "epp_fleet_loop_busy_ratio", "epp_fleet_streams_open"
 WORKER = "epp-fleet-worker"
-AT_REST_SECONDS = 4.0
-"""Four looks of the controller, which looks every second here."""
+AT_REST_LOOKS = 4
+"""The controller looks that often before it is taken to be content."""
 
 
 class Scaled:
@@ -97,13 +96,19 @@ class Scaled:
         except AssertionError as error:
             raise AssertionError(f"{error}: {await self.conditions()}") from None
 
-    async def stays(self, count: int, *, seconds: float = AT_REST_SECONDS) -> None:
-        """So many are wanted all the time."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        while loop.time() < end:
+    async def stays(self, count: int, *, looks: int = AT_REST_LOOKS) -> None:
+        """So many are wanted while the controller looks that often."""
+        before = self._looks()
+
+        async def looked() -> bool:
             assert await self.replicas() == count
-            await asyncio.sleep(0.1)
+            # What the last of them came to is known once the next one has begun.
+            return self._looks() > before + looks
+
+        await eventually(looked, "the controller looks")
+
+    def _looks(self) -> int:
+        return max(self.metrics.asked.count(metric) for metric in (BUSY, STREAMS))
 
     async def conditions(self) -> dict[str, tuple[str, str]]:
         """Status and reason by type."""
@@ -186,7 +191,7 @@ async def test_a_lost_metric_takes_no_worker_away(
     await scaled.install(objects, hurry=True)
     scaled.load(busy=3.0)
     await scaled.reaches(5)
-    await scaled.stays(5, seconds=1.5)
+    await scaled.stays(5, looks=1)
     set_metric = scaled.metrics.set
     if lost == "the source":
         scaled.metrics.lose()

@@ -26,6 +26,7 @@ from coordinator.worker_pods import WorkerPods
 from fleet.certificates import Certificates
 from fleet.clock import Clock
 from fleet.kube.contract import KubeApi
+from fleet.kube.read_access import Decides
 from fleet.model import LeaderInfo, MemberStatus, PoolRef, ShardMap
 from fleet.settings.model import Settings
 from fleet.sources.contract import Source
@@ -47,6 +48,7 @@ class Parts:
         cluster: the API server that the source reads; None = it reads none, and nobody looks at
             Services or at the workers' pods.
         certificates: of the internal port; None = it speaks plaintext.
+        read_access: decides who may read by HTTP; None = everybody.
     """
 
     store: Store
@@ -57,6 +59,7 @@ class Parts:
     elect: Elect | None = None
     cluster: KubeApi | None = None
     certificates: Certificates | None = None
+    read_access: Decides | None = None
 
 
 class Coordinator:
@@ -97,6 +100,7 @@ class Coordinator:
             port=own.http_port,
             token=self._token,
             registry=self._metrics.registry,
+            access=self._parts.read_access,
         )
         try:
             certificates = self._parts.certificates

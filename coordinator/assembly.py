@@ -17,6 +17,7 @@ from fleet.certificates import Role, open_certificates
 from fleet.clock import Clock
 from fleet.kube.client import open_client
 from fleet.kube.contract import KubeApi
+from fleet.kube.read_access import ReadAccess
 from fleet.model import GroupKey, Service
 from fleet.settings.kinds import ENDPOINT_SLICES, KUBERNETES, Kinds, kinds_of
 from fleet.settings.model import Settings
@@ -56,6 +57,7 @@ async def open_parts(
             elect=_elect(kinds, settings, api, clock),
             cluster=api if kinds.source == KUBERNETES else None,
             certificates=open_certificates(settings, Role.COORDINATOR, clock),
+            read_access=_read_access(stack, settings, api, clock),
         )
 
 
@@ -66,6 +68,16 @@ def _source(
         return KubeSource(api, settings.kubernetes, clock, rng)
     folder = Path(settings.source.manifests)
     return FolderSource(folder, poll_seconds=settings.source.poll_seconds, clock=clock)
+
+
+def _read_access(
+    stack: contextlib.AsyncExitStack, settings: Settings, api: KubeApi | None, clock: Clock
+) -> ReadAccess | None:
+    if api is None or settings.security.reads != KUBERNETES:
+        return None
+    access = ReadAccess(api, clock)
+    stack.push_async_callback(access.close)
+    return access
 
 
 def _routes(

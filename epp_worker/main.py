@@ -33,6 +33,7 @@ from fleet.errors import SettingsError
 from fleet.http_listener import HttpListener
 from fleet.kube.client import open_client
 from fleet.kube.contract import KubeApi
+from fleet.kube.read_access import Decides, ReadAccess
 from fleet.model import Addresses
 from fleet.process import FAILED, GOOD, USAGE, raise_file_limit, read_token
 from fleet.settings import Settings
@@ -89,9 +90,13 @@ class Ending:
 class Listeners:
     """The servers beside ext_proc's, in the order in which they are started."""
 
-    def __init__(self, worker: Worker, token: str) -> None:
+    def __init__(self, worker: Worker, token: str, access: Decides | None = None) -> None:
+        """Args:
+        access: decides who may read by HTTP; None = everybody.
+        """
         self._worker = worker
         self._token = token
+        self._access = access
         self._host = worker.settings.worker.host
         self._grpc: list[grpc.aio.Server] = []
         self._http: HttpListener | None = None
@@ -103,7 +108,7 @@ class Listeners:
         self._worker.publish_health()
         health = health_server(self._worker.health)
         await self._serve(health, "health", own.health_port)
-        app = web_app(self._worker, self._token)
+        app = web_app(self._worker, self._token, self._access)
         self._http = await serve_http(app, self._host, own.http_port)
         self._ports["http"] = self._http.port
 
@@ -146,7 +151,7 @@ async def serve(worker_id: str, settings: Settings, token: str, connections: int
     ending = Ending(asyncio.get_running_loop())
     ending.listen()
     api = None
-    if kinds_of(settings).source == KUBERNETES:
+    if KUBERNETES in (kinds_of(settings).source, settings.security.reads):
         api = await open_client(settings.kubernetes)
     try:
         return await _serve(worker_id, settings, token, connections, api, ending)
@@ -177,16 +182,21 @@ async def _serve(
         fatal=ending.fatal,
         refused=ending.refused,
     )
-    listeners = Listeners(worker, token)
+    access = None
+    if api is not None and settings.security.reads == KUBERNETES:
+        access = ReadAccess(api, clock)
+    listeners = Listeners(worker, token, access)
     try:
         return await _live(worker, listeners, ending, Departure(worker, store))
     finally:
         await listeners.close()
+        if access is not None:
+            await access.close()
         await worker.close()
 
 
 def _source(settings: Settings, api: KubeApi | None, clock: Clock, rng: random.Random) -> Source:
-    if api is not None:
+    if api is not None and kinds_of(settings).source == KUBERNETES:
         return KubeSource(api, settings.kubernetes, clock, rng)
     folder = Path(settings.source.manifests)
     return FolderSource(folder, poll_seconds=settings.source.poll_seconds, clock=clock)

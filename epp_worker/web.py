@@ -9,6 +9,8 @@ import msgspec
 from aiohttp import web
 
 from epp_worker.metrics import Figures, MetricsPage
+from fleet.kube.read_access import Decides
+from fleet.read_guard import read_guard
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -33,8 +35,12 @@ class Inside(Protocol):
         ...
 
 
-def web_app(inside: Inside, token: str) -> web.Application:
-    """The application, without its listener."""
+def web_app(inside: Inside, token: str, access: Decides | None = None) -> web.Application:
+    """The application, without its listener.
+
+    Args:
+        access: decides who may read the metrics; None = everybody.
+    """
     page = MetricsPage()
     rendering = asyncio.Lock()
     expected = f"Bearer {token}".encode()
@@ -59,7 +65,8 @@ def web_app(inside: Inside, token: str) -> web.Application:
         body = msgspec.json.encode(inside.describe())
         return web.Response(body=body, content_type="application/json")
 
-    app = web.Application(client_max_size=16 * 1024)
+    guards = [] if access is None else [read_guard(access, token)]
+    app = web.Application(middlewares=guards, client_max_size=16 * 1024)
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/healthz", probe(inside.unwell))
     app.router.add_get("/readyz", probe(inside.unready))

@@ -9,6 +9,8 @@ from coordinator.web.errors import MAX_BODY_BYTES, errors_as_json
 from coordinator.web.reads import Reads
 from fleet.errors import FleetError, SettingsError
 from fleet.http_listener import HttpListener, listen_http
+from fleet.kube.read_access import Decides
+from fleet.read_guard import read_guard
 
 MAX_LINE_BYTES = 8190
 """Request line, and each header; aiohttp's own default, stated here because we rely on it."""
@@ -25,21 +27,31 @@ Web = HttpListener
 """A running listener."""
 
 
-def application(view: View, token: str, registry: CollectorRegistry) -> web.Application:
+def application(
+    view: View, token: str, registry: CollectorRegistry, access: Decides | None = None
+) -> web.Application:
     """The whole HTTP side over `view`."""
-    app = web.Application(middlewares=[errors_as_json], client_max_size=MAX_BODY_BYTES)
+    guards = [] if access is None else [read_guard(access, token)]
+    app = web.Application(middlewares=[errors_as_json, *guards], client_max_size=MAX_BODY_BYTES)
     app.add_routes([*Reads(view, registry).routes(), *Commands(view, token).routes()])
     return app
 
 
 async def start_web(
-    view: View, *, host: str, port: int, token: str, registry: CollectorRegistry
+    view: View,
+    *,
+    host: str,
+    port: int,
+    token: str,
+    registry: CollectorRegistry,
+    access: Decides | None = None,
 ) -> Web:
     """Listen.
 
     Args:
         port: 0 = any free one; see `Web.port`.
         token: what mutating calls must bear; not empty.
+        access: decides who may read; None = everybody.
 
     Raises:
         SettingsError: the token is empty.
@@ -49,7 +61,7 @@ async def start_web(
         raise SettingsError(["security.token_file: the token is empty; put one into the file"])
     try:
         return await listen_http(
-            application(view, token, registry),
+            application(view, token, registry, access),
             host,
             port,
             shutdown_seconds=SHUTDOWN_SECONDS,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fleet.settings.kinds import coordinator_problems, kind_problems
 from fleet.settings.model import CoordinatorSettings, Settings, WorkerSettings
 from fleet.settings.ownership_checks import ownership_problems
-from fleet.settings.security_checks import certificate_problems, plaintext_problems
+from fleet.settings.security_checks import certificate_problems, plaintext_problems, read_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,11 @@ def _ownership(settings: Settings) -> Iterator[Finding]:
 
 def _certificates(settings: Settings) -> Iterator[Finding]:
     for fields, message in certificate_problems(settings.security):
+        yield Finding(fields, message)
+
+
+def _reads(settings: Settings) -> Iterator[Finding]:
+    for fields, message in read_problems(settings):
         yield Finding(fields, message)
 
 
@@ -199,6 +204,7 @@ RULES: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _ports_differ("coordinator"),
     _ownership,
     _certificates,
+    _reads,
 )
 
 

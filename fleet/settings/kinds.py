@@ -35,7 +35,8 @@ class Kinds:
 
     @property
     def need_api_server(self) -> bool:
-        """Whether a coordinator speaks to an API server (a worker: for the source alone)."""
+        """Whether a coordinator speaks to an API server (a worker: for the source, and to
+        authorize reads)."""
         return KUBERNETES in (self.source, self.election) or self.routes == ENDPOINT_SLICES
 
 

@@ -294,6 +294,11 @@ class SecuritySettings:
     key_file: str = ""
     """PEM of its private key."""
 
+    reads: Annotated[str, Choice(("open", "kubernetes"))] = "open"
+    """Who may read /metrics, the coordinators' page and their API: open (everybody who reaches the
+    port) or kubernetes (whose bearer token the cluster knows and whose RBAC allows to get that
+    nonResourceURL, and who bears the fleet's token). Probes are always open."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:

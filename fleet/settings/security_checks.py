@@ -1,4 +1,4 @@
-"""What the certificates' settings must look like together. Pure.
+"""What the settings of `security` must look like together. Pure.
 
 A token on a plaintext connection is everybody's who sees the wire, so without certificates the
 internal port stays where no wire is: on loopback.
@@ -7,7 +7,8 @@ internal port stays where no wire is: on loopback.
 import ipaddress
 from collections.abc import Iterator
 
-from fleet.settings.model import CoordinatorSettings, SecuritySettings, WorkerSettings
+from fleet.settings.kinds import KUBERNETES, kinds_of
+from fleet.settings.model import CoordinatorSettings, SecuritySettings, Settings, WorkerSettings
 
 CERTIFICATE_FIELDS = ("security.ca_file", "security.certificate_file", "security.key_file")
 
@@ -44,6 +45,16 @@ def plaintext_problems(
             )
             yield (f"{section}.{name}", *CERTIFICATE_FIELDS), message
             return
+
+
+def read_problems(settings: Settings) -> Iterator[Problem]:
+    """Only a fleet of a cluster can ask its API server who may read."""
+    if settings.security.reads == KUBERNETES and not kinds_of(settings).need_api_server:
+        yield (
+            ("security.reads", "source.kind", "routes.kind", "election.kind"),
+            "is kubernetes, but neither source.kind nor routes.kind nor election.kind has to do "
+            "with a cluster; set security.reads: open, or take one of them from Kubernetes",
+        )
 
 
 def is_loopback(host: str) -> bool:

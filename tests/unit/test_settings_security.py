@@ -8,6 +8,7 @@ from fleet.errors import SettingsError
 from fleet.settings import Settings, load_settings
 from fleet.settings.checks import check_process
 
+KUBE = "kubernetes"
 FILES = {
     "security.ca_file": "/run/ca.crt",
     "security.certificate_file": "/run/tls.crt",
@@ -61,3 +62,26 @@ def test_anything_else_needs_certificates(flags: dict[str, str], field: str) -> 
     with_files = check_process(settings({**flags, **FILES}), "worker")
     assert all(finding.fields[0] != "worker.host" for finding in with_files)
     assert not any("plaintext" in finding.message for finding in with_files)
+
+
+@pytest.mark.parametrize(
+    ("flags", "good"),
+    [
+        ({}, True),
+        ({"source.manifests": "/m", "routes.eds_directory": "/eds"}, False),
+        ({"source.manifests": "/m", "routes.eds_directory": "/eds", "election.kind": KUBE}, True),
+        ({"routes.eds_directory": "/eds", "election.kind": "redis"}, True),
+        ({"source.manifests": "/m", "election.kind": "redis", "routes.kind": "auto"}, True),
+    ],
+)
+def test_reads_are_authorized_by_a_cluster(flags: dict[str, str], good: bool) -> None:
+    """Source, routes or election must be of one."""
+    chosen = {**flags, "security.reads": KUBE}
+    if good:
+        assert settings(chosen).security.reads == KUBE
+        return
+    with pytest.raises(SettingsError) as caught:
+        settings(chosen)
+    (problem,) = caught.value.problems
+    assert problem.startswith("security.reads: is kubernetes, but neither source.kind nor")
+    assert settings(flags).security.reads == "open"

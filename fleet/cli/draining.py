@@ -54,7 +54,9 @@ def _others_can(workers: Mapping[str, Any], worker: str) -> bool:
 async def _send(fleet: Fleet, worker: str, token: str, *, on: bool) -> str:
     """What came of it, for people."""
     async with aiohttp.ClientSession() as http:
-        api = CoordinatorApi(http, fleet.coordinators, timeout_seconds=10.0)
+        api = CoordinatorApi(
+            http, fleet.coordinators, timeout_seconds=10.0, token=fleet.token_for_reads
+        )
         action = "drain" if on else "undrain"
         await _command(api, f"/api/v1/workers/{quote(worker, safe='')}/{action}", token)
         if not on:

@@ -32,22 +32,27 @@ STATES = {"claimed": "green", "refused": "bold red", "not_ours": "yellow", "gone
 
 async def _fetch(fleet: Fleet, pool: str) -> Json:
     async with aiohttp.ClientSession() as http:
-        api = CoordinatorApi(http, fleet.coordinators)
+        api = CoordinatorApi(http, fleet.coordinators, token=fleet.token_for_reads)
         namespace, slash, name = pool.partition("/")
         if not slash:
             namespace, name = _only((await api.shard_map())["pools"], pool)
         path = f"/api/v1/pools/{quote(namespace, safe='')}/{quote(name, safe='')}"
         document = await api.get(path, wanted="_pool")
-        return await _completed(http, document, path)
+        return await _completed(http, document, path, fleet)
 
 
-async def _completed(http: aiohttp.ClientSession, document: Json, path: str) -> Json:
+async def _completed(http: aiohttp.ClientSession, document: Json, path: str, fleet: Fleet) -> Json:
     """What the leader says, if a follower did not know everything; if not reached, what we have."""
     leader = document["leader"]
     if not document["unknown_here"] or leader is None:
         return document
     try:
-        asked = CoordinatorApi(http, (leader["http"],), timeout_seconds=LEADER_SECONDS)
+        asked = CoordinatorApi(
+            http,
+            (leader["http"],),
+            timeout_seconds=LEADER_SECONDS,
+            token=fleet.token_for_reads,
+        )
         return await asked.get(path, wanted="_pool")
     except (Unreachable, Refused, ValueError):
         return document

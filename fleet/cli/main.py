@@ -28,7 +28,8 @@ examples:
 
 which fleet:
   --coordinator URL, else EPP_FLEET_COORDINATOR, else the state file that `local` wrote.
-  drain and undrain need a token: EPP_FLEET_TOKEN_FILE, else the one named in the state file.
+  drain and undrain need a token: EPP_FLEET_TOKEN_FILE, else the one named in the state file; so do
+  the others where security.reads is kubernetes.
 
 exit codes:
   0  good

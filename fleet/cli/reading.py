@@ -25,7 +25,7 @@ LEAST_ROWS = 10
 
 async def _fetch(fleet: Fleet) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     async with aiohttp.ClientSession() as http:
-        api = CoordinatorApi(http, fleet.coordinators)
+        api = CoordinatorApi(http, fleet.coordinators, token=fleet.token_for_reads)
         return await api.shard_map(), await api.workers()
 
 

@@ -18,6 +18,14 @@ class Fleet:
     coordinators: tuple[str, ...]
     token_file: Path | None
 
+    def token_for_reads(self) -> str:
+        """Where reads need one; "" if none is named.
+
+        Raises:
+            SettingsError: see `read_token`.
+        """
+        return "" if self.token_file is None else read_token(self.token_file)
+
 
 def _checked(address: str, origin_of: str) -> str:
     try:

@@ -6,7 +6,7 @@ follower's 307 is followed, but the token goes only to addresses that were known
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -57,17 +57,28 @@ def _error_of(body: Any, status: int) -> tuple[str, str]:
     return f"HTTP status {status}", ""
 
 
+def _bearing(token: str) -> Mapping[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
 class CoordinatorApi:
     """The replicas of one fleet.
 
     Args:
         addresses: `host:port` or URLs, tried in this order.
+        token: what a read bears where one without is refused, "" = none; called only then.
     """
 
     def __init__(
-        self, http: aiohttp.ClientSession, addresses: Sequence[str], *, timeout_seconds: float = 3.0
+        self,
+        http: aiohttp.ClientSession,
+        addresses: Sequence[str],
+        *,
+        timeout_seconds: float = 3.0,
+        token: Callable[[], str] = lambda: "",
     ) -> None:
         self._http = http
+        self._token = token
         self._origins = [origin(address) for address in addresses]
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
 
@@ -99,6 +110,8 @@ class CoordinatorApi:
         for base in self._origins:
             try:
                 status, _, body = await self._call("GET", base + path, {})
+                if status == 401 and (token := self._token()):
+                    status, _, body = await self._call("GET", base + path, _bearing(token))
             except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 said.append(_words(base, error))
                 continue
@@ -136,7 +149,7 @@ class CoordinatorApi:
             Unreachable: nobody answered.
         """
         known = await self._known()
-        headers = {"authorization": f"Bearer {token}"}
+        headers = _bearing(token)
         said: list[str] = []
         for base in self._origins:
             try:

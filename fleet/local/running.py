@@ -233,7 +233,7 @@ class LocalFleet:
         found = [p for p in self._processes.values() if p.spec.kind == "coordinator"]
         found.sort(key=lambda process: not self.children.get(process.spec.name).alive)
         addresses = [process.addresses["http"] for process in found]
-        return CoordinatorApi(self._http, addresses, timeout_seconds=1.0)
+        return CoordinatorApi(self._http, addresses, timeout_seconds=1.0, token=lambda: self._token)
 
     @property
     def token(self) -> str:

@@ -49,6 +49,12 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         told = cast("_Server", self.server).told
+        bearing = self.headers.get("authorization", "")
+        told.reads.append(bearing)
+        if told.wants and bearing != f"Bearer {told.wants}":
+            error = {"error": {"code": "unauthorized", "message": "this needs a bearer token"}}
+            self._answer(401, error)
+            return
         pages: dict[str, Any] = {
             "/api/v1/map": told.shard_map(),
             "/api/v1/workers": {"format": 1, "workers": [WORKER]},
@@ -89,6 +95,11 @@ class _Coordinator:
     elected_after: int = 0
     status: int = 202
     posts: list[tuple[str, str]] = field(default_factory=list)
+    wants: str = ""
+    """The token that reads need."""
+
+    reads: list[str] = field(default_factory=list)
+    """What the reads bore."""
 
     def shard_map(self) -> dict[str, Any]:
         return {
@@ -153,6 +164,23 @@ def test_status_shows_map_and_workers(
     assert "map 3.5" in text
     assert "acme/red" in text
     assert "worker-0" in text
+
+
+def test_reads_bear_the_token_where_they_must(
+    coordinators: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only a replica that refuses to answer without one is shown it."""
+    address = coordinators[0].address
+    _state(tmp_path, address)
+    assert main(["status"]) == 0
+    assert coordinators[0].reads == ["", ""]
+    coordinators[0].wants = "s3cret"
+    assert main(["status"]) == 0
+    assert coordinators[0].reads[2:] == ["", "Bearer s3cret"] * 2
+    capsys.readouterr()
+    coordinators[0].wants = "another"
+    assert main(["status"]) == 3
+    assert "this needs a bearer token" in capsys.readouterr().err
 
 
 def test_status_is_1_with_an_unowned_pool(

@@ -43,6 +43,7 @@ from tests.fake_api_faults import (
 from tests.fake_api_store import (
     BUILT_IN,
     CORE_EVENTS,
+    CUSTOM,
     EVENTS,
     LEASES,
     NAMESPACES,
@@ -124,10 +125,10 @@ class FakeApiServer:
         """A server on a free loopback port until the context ends.
 
         Args:
-            resources: kinds that exist besides the built-in ones; none given = both InferencePools.
+            resources: kinds that exist besides the built-in ones; none given = all of `CUSTOM`.
         """
         server = cls()
-        for resource in (*(BUILT_IN if built_in else ()), *(resources or (POOLS, OLD_POOLS))):
+        for resource in (*(BUILT_IN if built_in else ()), *(resources or CUSTOM)):
             server.store.install(resource)
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_route("*", "/{tail:.*}", server._answer)

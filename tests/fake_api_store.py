@@ -53,6 +53,15 @@ POOLS = Resource(
 OLD_POOLS = Resource(
     "inference.networking.x-k8s.io", "v1alpha2", "inferencepools", "InferencePool", custom=True
 )
+OBJECTIVES, OLD_OBJECTIVES, REWRITES, OLD_REWRITES = (
+    Resource(group, "v1alpha2", plural, kind, custom=True)
+    for plural, kind in (
+        ("inferenceobjectives", "InferenceObjective"),
+        ("inferencemodelrewrites", "InferenceModelRewrite"),
+    )
+    for group in ("llm-d.ai", "inference.networking.x-k8s.io")
+)
+CUSTOM = (POOLS, OLD_POOLS, OBJECTIVES, OLD_OBJECTIVES, REWRITES, OLD_REWRITES)
 BUILT_IN = (NAMESPACES, PODS, SERVICES, SECRETS, CORE_EVENTS, EVENTS, LEASES, SLICES)
 
 

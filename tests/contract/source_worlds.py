@@ -65,7 +65,9 @@ class FolderWorld:
 
     def path(self, raw: Raw) -> Path:
         """The file of one object."""
-        return self._folder / f"{raw['kind']}.{raw['metadata']['name']}.json"
+        namespace, name = raw["metadata"]["namespace"], raw["metadata"]["name"]
+        api = raw["apiVersion"].replace("/", "_")
+        return self._folder / f"{raw['kind']}.{namespace}.{name}.{api}.json"
 
     async def put(self, raw: Raw) -> None:
         self.path(raw).write_text(json.dumps(raw))

@@ -1,12 +1,13 @@
-"""What every source of pools and pods promises; run for each world in `source_worlds`."""
+"""What every source promises; run for each world in `source_worlds`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fleet.model import Pod, Pool
+from fleet.model import Objective, ObjectRef, Pod, Pool, PoolReference, Rewrite, Rule, Target
 from fleet.sources.contract import Change, Kind, ObjectKey
 from tests import manifest_texts as texts
 from tests.contract.source_worlds import WORLDS, World
@@ -237,6 +238,122 @@ async def test_an_evicted_pod_stays_but_is_not_ready(world: World) -> None:
     found = world.source.objects(Kind.POD)[ObjectKey("ns1", "p")]
     assert isinstance(found, Pod)
     assert (found.ip, found.ready) == ("", False)
+
+
+POOL_A = PoolReference("ns1", "pool-a", "inference.networking.k8s.io")
+
+
+@pytest.mark.parametrize("api", [texts.LLM_D, texts.X_K8S])
+async def test_an_objectives_life(world: World, api: str) -> None:
+    """In either API group: read, changed, gone."""
+    log = Log()
+    world.source.watch(Kind.OBJECTIVE, log)
+    await world.source.start()
+    await world.put(texts.objective("a", api=api, priority=-5))
+    await world.put(texts.rewrite("b", api=api))
+    await world.settle()
+    found = world.source.objects(Kind.OBJECTIVE)[A]
+    assert isinstance(found, Objective)
+    assert replace(found, uid="") == Objective(ObjectRef("ns1", "a"), "", POOL_A, -5)
+    await world.put(texts.objective("a", api=api, priority=5))
+    await world.settle()
+    await world.delete(texts.objective("a", api=api))
+    await world.settle()
+    assert log.take() == ["+a", "~a", "-a"]
+    assert world.source.objects(Kind.OBJECTIVE) == {}
+
+
+@pytest.mark.parametrize("api", [texts.LLM_D, texts.X_K8S])
+async def test_a_rewrites_life(world: World, api: str) -> None:
+    """In either API group: read, changed, gone."""
+    log = Log()
+    world.source.watch(Kind.REWRITE, log, namespace="ns1")
+    await world.source.start()
+    await world.put(texts.rewrite("a", api=api))
+    await world.put(texts.objective("b", api=api))
+    await world.put(texts.rewrite("b", "ns2", api=api))
+    await world.settle()
+    found = world.source.objects(Kind.REWRITE, namespace="ns1")[A]
+    assert isinstance(found, Rewrite)
+    rule = Rule((Target("chat-v1"),), frozenset({"chat"}))
+    expected = Rewrite(ObjectRef("ns1", "a"), "", POOL_A, (rule,))
+    assert replace(found, uid="", created=0.0) == expected
+    await world.put(texts.rewrite("a", api=api, rules=[]))
+    await world.settle()
+    await world.delete(texts.rewrite("a", api=api))
+    await world.settle()
+    assert log.take() == ["+a", "~a", "-a"]
+    assert world.source.objects(Kind.REWRITE, namespace="ns1") == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"), [(Kind.OBJECTIVE, texts.objective), (Kind.REWRITE, texts.rewrite)]
+)
+async def test_of_one_name_in_both_groups_llm_d_counts(
+    world: World, kind: Kind, make: Callable[..., texts.Raw]
+) -> None:
+    """The others of the older group count too; and it is seen again when the newer one goes."""
+    old, new = {"name": "pool-old"}, {"name": "pool-new"}
+    log = Log()
+    world.source.watch(kind, log)
+
+    def pools() -> dict[str, str]:
+        found = world.source.objects(kind).values()
+        return {
+            each.ref.name: each.pool.name for each in found if isinstance(each, Objective | Rewrite)
+        }
+
+    await world.source.start()
+    await world.put(make("a", api=texts.X_K8S, poolRef=old))
+    await world.put(make("b", api=texts.X_K8S, poolRef=old))
+    await world.settle()
+    assert pools() == {"a": "pool-old", "b": "pool-old"}
+    await world.put(make("a", poolRef=new))
+    await world.settle()
+    assert pools() == {"a": "pool-new", "b": "pool-old"}
+    log.take()
+    await world.put(make("a", api=texts.X_K8S, poolRef={"name": "pool-older"}))
+    await world.settle()
+    assert log.take() == []
+    await world.delete(make("a"))
+    await world.settle()
+    assert log.take() == ["~a"]
+    assert pools() == {"a": "pool-older", "b": "pool-old"}
+    assert world.source.problems() == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "fault"),
+    [
+        (
+            Kind.OBJECTIVE,
+            texts.objective("a"),
+            texts.objective("a", priority=2**31),
+            "InferenceObjective ns1/a: spec.priority: 2147483648 is out of range",
+        ),
+        (
+            Kind.REWRITE,
+            texts.rewrite("a"),
+            texts.rewrite("a", rules=[{"targets": []}]),
+            "InferenceModelRewrite ns1/a: spec.rules[0].targets: no target",
+        ),
+    ],
+)
+async def test_a_bad_objective_or_rewrite_keeps_its_last_good_state(
+    lax_world: World, kind: Kind, good: texts.Raw, bad: texts.Raw, fault: str
+) -> None:
+    """As a bad pool does."""
+    world, log = lax_world, Log()
+    world.source.watch(kind, log)
+    await world.source.start()
+    await world.put(good)
+    await world.settle()
+    await world.put(bad)
+    await world.settle()
+    assert log.take() == ["+a"]
+    assert set(world.source.objects(kind)) == {A}
+    (problem,) = world.source.problems()
+    assert problem.message.startswith(fault)
 
 
 async def test_without_its_world_a_source_keeps_what_it_has(world: World) -> None:

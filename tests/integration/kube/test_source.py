@@ -27,6 +27,7 @@ from tests.control_plane.programs import Missing
 from tests.kube_sources import QUICK, RunningSource, running_source, until
 
 V1 = "/apis/inference.networking.k8s.io/v1"
+CUSTOM_KINDS = (Kind.POOL, Kind.OBJECTIVE, Kind.REWRITE)
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -165,21 +166,29 @@ async def bare_kube(bare: ControlPlane) -> AsyncIterator[KubeClient]:
 
 async def test_crds_come_and_go_while_running(bare: ControlPlane, bare_kube: KubeClient) -> None:
     """kubernetes-sigs/gateway-api-inference-extension#1737, #407: nothing is needed but the CRD, at
-    any time; with it go its pools."""
+    any time; with it go its pools, and so it is with objectives and rewrites in either group."""
     names = [yaml.safe_load(path.read_text())["metadata"]["name"] for path in CRDS.glob("*.yaml")]
     namespace = await make_namespace(bare_kube)
     async with running_source(bare.kubeconfig()) as on:
-        watch = on.source.watch(Kind.POOL, ignore)
+        watches = [on.source.watch(kind, ignore) for kind in CUSTOM_KINDS]
         await on.source.start()
-        await watch.wait_synced()
+        for watch in watches:
+            await watch.wait_synced()
         assert on.source.problems() == ()
         await apply_crds(bare_kube)
-        path = f"{V1}/namespaces/{namespace}/inferencepools"
-        await bare_kube.create(path, texts.pool("a", namespace))
-        await until(lambda: len(on.source.objects(Kind.POOL)) == 1)
+        for raw in (
+            texts.pool("a", namespace),
+            texts.objective("a", namespace),
+            texts.objective("b", namespace, api=texts.X_K8S),
+            texts.rewrite("a", namespace),
+            texts.rewrite("b", namespace, api=texts.X_K8S),
+        ):
+            path = f"/apis/{raw['apiVersion']}/namespaces/{namespace}/{raw['kind'].lower()}s"
+            await bare_kube.create(path, raw)
+        await until(lambda: [len(on.source.objects(kind)) for kind in CUSTOM_KINDS] == [1, 2, 2])
         for name in names:
             await bare_kube.delete(f"{CRD}/{name}")
-        await until(lambda: len(on.source.objects(Kind.POOL)) == 0)
+        await until(lambda: not any(on.source.objects(kind) for kind in CUSTOM_KINDS))
         await until(lambda: all(each.missing for each in on.source.conditions()))
         assert on.source.problems() == ()
 

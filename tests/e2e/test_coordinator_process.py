@@ -38,12 +38,19 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture
 def coordinators(
-    tmp_path: Path, valkey: Valkey, folders: tuple[Path, Path]
+    request: pytest.FixtureRequest, tmp_path: Path, valkey: Valkey, folders: tuple[Path, Path]
 ) -> Iterator[list[CoordinatorProcess]]:
-    """Three coordinators, not started."""
+    """Three coordinators, not started; a parameter is settings of theirs."""
     manifests, eds = folders
     made = [
-        CoordinatorProcess(tmp_path, f"coordinator-{n}", valkey.url, manifests=manifests, eds=eds)
+        CoordinatorProcess(
+            tmp_path,
+            f"coordinator-{n}",
+            valkey.url,
+            manifests=manifests,
+            eds=eds,
+            environment=getattr(request, "param", None),
+        )
         for n in range(3)
     ]
     yield made
@@ -144,10 +151,14 @@ async def test_leader_and_worker_die_together(
         assert time.monotonic() - began < 4.5
 
 
+# A machine that stands still for the usual 2 s would have yet another one elected.
+@pytest.mark.parametrize(
+    "coordinators", [{"EPP_FLEET_ELECTION__TTL_SECONDS": "4"}], ids=["4 s"], indirect=True
+)
 async def test_a_paused_leader_wakes_to_find_its_writes_refused(
     coordinators: list[CoordinatorProcess], valkey: Valkey
 ) -> None:
-    """SIGSTOP for twice the lease: the successor's map stands, the sleeper follows it."""
+    """SIGSTOP for longer than the lease: the successor's map stands, the sleeper follows it."""
     async with workers(valkey.url, 3) as fakes:
         for process in coordinators:
             process.start()

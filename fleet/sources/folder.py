@@ -1,4 +1,4 @@
-"""Pools, pods and Services from a folder of manifests, looked at again and again.
+"""Pools, pods and what belongs to them from a folder of manifests, looked at again and again.
 
 No inotify: a look lists and stats, which also works on network and overlay file systems and on
 folders that are replaced as a whole. Files are parsed in a thread, off the event loop.

@@ -1,8 +1,8 @@
-"""Pools, pods and Services from a Kubernetes API server.
+"""Pools, pods and what belongs to them from a Kubernetes API server.
 
 A kind is listed and watched from the moment somebody watches it here, so that a process needs no
-permission for what it does not use. InferencePools and Services stay watched; pods are watched per
-namespace while somebody asks for that namespace, or for the whole cluster when many do
+permission for what it does not use. It then stays watched; but pods are watched per namespace
+while somebody asks for that namespace, or for the whole cluster when many do
 (`fleet.sources.kubernetes_scopes`). Changing between the two, the new watch has its first list
 before the old one ends, so no pod is lost from sight.
 

@@ -1,8 +1,8 @@
 """The local copy of what an API server holds: readings in two ranks, and who listens to them.
 
-One object may be read twice: an InferencePool under two API groups, a Pod by the watch of its
-namespace and by that of the cluster. The reading of rank 0 is what everybody sees; that of rank 1
-where there is no other.
+One object may be read twice: an InferencePool, an objective or a rewrite under two API groups, a
+Pod by the watch of its namespace and by that of the cluster. The reading of rank 0 is what
+everybody sees; that of rank 1 where there is no other.
 """
 
 import asyncio

@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed-$(shell cksum < pyproject.toml | cut -d' ' -f1)
 SEEDS ?= 300
 ARGS ?=
 
-.PHONY: help setup lint format tools test bench sim demo clean
+.PHONY: help setup lint format tools test bench soak sim demo clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -43,6 +43,9 @@ demo: setup ## a whole fleet on this machine, with faults, and what came of the 
 
 bench: setup ## performance table, also as build/bench.json
 	$(BIN)/python -m tests.bench $(ARGS)
+
+soak: setup ## figures of a whole fleet on a real control plane (6 min; ONLY=apply, pods, rest, store or large)
+	$(BIN)/python -m tests.soak $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 clean: ## remove everything that make created
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

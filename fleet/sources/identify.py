@@ -25,6 +25,8 @@ APIS: Mapping[Kind, tuple[str, ...]] = {
 }
 """Where each kind is read, by rank: the first one's reading of a name wins."""
 
+_KINDS: Mapping[str, Kind] = {kind.value: kind for kind in Kind}
+
 OUR_GROUPS = (POOL_GROUP, OLD_POOL_GROUP, "llm-d.ai")
 """Groups in which an unknown kind is a slip of the pen."""
 OUR_KINDS = (Kind.POOL, Kind.OBJECTIVE, Kind.REWRITE)
@@ -68,7 +70,7 @@ def uid_of(kind: Kind, key: ObjectKey, top: Field) -> str:
 
 
 def _kind_of(kind: str, api: str, subject: str) -> tuple[Kind, int] | None:
-    known = next((each for each in Kind if each == kind), None)
+    known = _KINDS.get(kind)
     group = api.partition("/")[0]
     if known is None:
         if group in OUR_GROUPS and kind not in OTHER_KINDS:

@@ -223,7 +223,7 @@ async def test_closing_ends_everything(server: FakeApiServer, tmp_path: Path) ->
         for kind in Kind:
             on.source.watch(kind, ignore)
         await on.source.start()
-        await until(lambda: server.watches() == 4)
+        await until(lambda: server.watches() == 8)  # five kinds, three of them in two groups
         await on.source.close()
         assert on.source.conditions() == ()
         assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("watch /")]

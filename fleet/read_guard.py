@@ -7,6 +7,7 @@ import hmac
 import math
 from collections.abc import Awaitable, Callable
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
@@ -20,6 +21,11 @@ READS: Final = frozenset({"GET", "HEAD"})
 UNGUARDED: Final = frozenset({"/healthz", "/readyz", "/debug/holds"})
 """Routes that anybody may GET, and one that takes the fleet's token alone and looks itself."""
 
+METRICS: Final = "/metrics"
+PREFIX: Final = "/epp-fleet"
+"""Before all paths but the metrics', which scrapers may have a right to already: every account of a
+cluster may get `/api/*` (the cluster role system:discovery), which means the API server's own."""
+
 _SCHEME: Final = "bearer "
 _MAX_NAME: Final = 300
 
@@ -32,6 +38,11 @@ def bearer_token(authorization: str) -> str:
     return token if token.isascii() and token.isprintable() and " " not in token else ""
 
 
+def non_resource_url(path: str) -> str:
+    """What a reader of this path needs verb `get` on."""
+    return path if path == METRICS else PREFIX + path
+
+
 def read_guard(access: Decides, fleet_token: str) -> Middleware:
     """The middleware.
 
@@ -42,21 +53,22 @@ def read_guard(access: Decides, fleet_token: str) -> Middleware:
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not _guarded(request):
+        path = guarded_path(request)
+        if path is None:
             return await handler(request)
         token = bearer_token(request.headers.get("Authorization", ""))
         if not token:
             return _unauthorized("this needs a bearer token", "")
         if hmac.compare_digest(token.encode(), own):
             return await handler(request)
-        path = request.path
-        decision = await access.decide(token, path)
+        url = non_resource_url(path)
+        decision = await access.decide(token, url)
         if isinstance(decision, Allowed):
             return await handler(request)
         if isinstance(decision, Stranger):
             return _unauthorized("the bearer token is not accepted", ', error="invalid_token"')
         if isinstance(decision, Forbidden):
-            return _forbidden(decision.user, path)
+            return _forbidden(decision.user, url)
         return _error(
             503,
             "no_authorizer",
@@ -67,13 +79,22 @@ def read_guard(access: Decides, fleet_token: str) -> Middleware:
     return guard
 
 
-def _guarded(request: web.Request) -> bool:
-    """Every read that has a route; what has none is a 404 or 405 to everybody."""
+def guarded_path(request: web.Request) -> str | None:
+    """The one form of the path that is read; None if it is open, or has no route (a 404 or 405 to
+    everybody).
+
+    Variable parts are quoted: `acme%2F..%2Fother` is one name, no way out of a rule for `acme/*`.
+    """
     match = request.match_info
     if request.method not in READS or match.http_exception is not None:
-        return False
+        return None
     resource = match.route.resource
-    return resource is None or resource.canonical not in UNGUARDED
+    if resource is None:
+        return request.path
+    if resource.canonical in UNGUARDED:
+        return None
+    parts = resource.canonical.split("/")
+    return "/".join(quote(match[p[1:-1]], safe="") if p.startswith("{") else p for p in parts)
 
 
 def _unauthorized(message: str, why: str) -> web.Response:
@@ -81,10 +102,10 @@ def _unauthorized(message: str, why: str) -> web.Response:
     return _error(401, "unauthorized", message, challenge)
 
 
-def _forbidden(user: str, path: str) -> web.Response:
+def _forbidden(user: str, url: str) -> web.Response:
     message = (
         f'user "{user[:_MAX_NAME]}" may not read this: RBAC lacks verb "get" on nonResourceURL '
-        f'"{path[:_MAX_NAME]}"'
+        f'"{url[:_MAX_NAME]}"'
     )
     return _error(403, "forbidden", message, {})
 

@@ -296,8 +296,9 @@ class SecuritySettings:
 
     reads: Annotated[str, Choice(("open", "kubernetes"))] = "open"
     """Who may read /metrics, the coordinators' page and their API: open (everybody who reaches the
-    port) or kubernetes (whose bearer token the cluster knows and whose RBAC allows to get that
-    nonResourceURL, and who bears the fleet's token). Probes are always open."""
+    port) or kubernetes (whose bearer token the cluster knows and who may, by RBAC, get the
+    nonResourceURL /metrics or /epp-fleet/*, and who bears the fleet's token). Probes are always
+    open."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from multidict import CIMultiDictProxy
 from prometheus_client import CollectorRegistry
+from yarl import URL
 
 from coordinator.web import start_web
 from epp_worker.metrics import Figures
@@ -54,7 +55,7 @@ class Guarded:
 async def guarded(program: str) -> AsyncIterator[Guarded]:
     kube, clock = ReviewKube(), StillClock()
     kube.users = {"prom": PROMETHEUS, "poor": "jane"}
-    kube.rights = {(PROMETHEUS, "/metrics"), (PROMETHEUS, "/api/v1/map")}
+    kube.rights = {(PROMETHEUS, "/metrics"), (PROMETHEUS, "/epp-fleet/api/v1/map")}
     access = ReadAccess(kube, clock)
     if program == "coordinator":
         web = await start_web(
@@ -151,12 +152,18 @@ async def test_the_fleets_own_token_reads_everything(coordinator: Guarded) -> No
 
 
 async def test_the_right_is_that_of_the_path(coordinator: Guarded) -> None:
-    """As it is served, without a query."""
+    """As it is served, without a query, under a prefix: the bare path means the API server's own,
+    which every account of a cluster may get."""
+    coordinator.kube.rights.add((PROMETHEUS, "/api/v1/workers"))
     assert await coordinator.status("/api/v1/map?x=/metrics", "prom") == 200
     assert await coordinator.status("/api/v1/workers", "prom") == 403
-    coordinator.kube.rights.add((PROMETHEUS, "/api/v1/pools/ns/a"))
+    coordinator.kube.rights.add((PROMETHEUS, "/epp-fleet/api/v1/pools/ns/a"))
     assert await coordinator.status("/api/v1/pools/n%73/a", "prom") == 404
     assert await coordinator.status("/api/v1/pools/ns/b", "prom") == 403
+    coordinator.kube.calls()
+    odd = URL(f"http://127.0.0.1:{coordinator.web.port}/api/v1/pools/ns%2F..%2Fb/a", encoded=True)
+    async with coordinator.client.get(odd, headers={"Authorization": "Bearer prom"}) as answer:
+        assert "/epp-fleet/api/v1/pools/ns%2F..%2Fb/a" in (await answer.json())["error"]["message"]
 
 
 async def test_what_is_not_there_costs_nothing(coordinator: Guarded) -> None:
@@ -168,7 +175,7 @@ async def test_what_is_not_there_costs_nothing(coordinator: Guarded) -> None:
 
 async def test_commands_are_as_before(coordinator: Guarded) -> None:
     """They take the fleet's token alone."""
-    coordinator.kube.rights.add((PROMETHEUS, "/api/v1/workers/w/drain"))
+    coordinator.kube.rights.add((PROMETHEUS, "/epp-fleet/api/v1/workers/w/drain"))
     assert await coordinator.status("/api/v1/workers/w/drain", "prom", "POST") == 401
     assert await coordinator.status("/api/v1/workers/w/drain", TOKEN, "POST") == 202
     assert coordinator.kube.calls() == []
@@ -177,7 +184,7 @@ async def test_commands_are_as_before(coordinator: Guarded) -> None:
 async def test_holds_take_the_fleets_token_alone() -> None:
     """Also from who may read everything else."""
     async with guarded("worker") as worker:
-        worker.kube.rights.add((PROMETHEUS, "/debug/holds"))
+        worker.kube.rights.add((PROMETHEUS, "/epp-fleet/debug/holds"))
         assert await worker.status("/debug/holds", "prom") == 401
         assert await worker.status("/debug/holds", TOKEN) == 200
 

@@ -1,0 +1,157 @@
+"""Reads that a real API server authorizes: both reviews, by accounts with exactly the component's
+rights, for readers with and without theirs."""
+
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from coordinator.web import Web, start_web
+from fleet.clock import SystemClock
+from fleet.kube.client import KubeClient
+from fleet.kube.read_access import Allowed, Forbidden, ReadAccess, Stranger, Unknown
+from fleet.read_guard import non_resource_url
+from tests.control_plane.cluster import Cluster
+from tests.control_plane.objects import service_account_token
+from tests.kustomize import DEPLOY
+from tests.unit.test_web_server import FakeView, empty_map
+
+TOKEN = "the-fleets-token"
+
+
+def component_rules() -> list[Mapping[str, Any]]:
+    """What the component gives."""
+    text = (DEPLOY / "components" / "read-authorization" / "rbac.yaml").read_text()
+    role = next(each for each in yaml.safe_load_all(text) if each["kind"] == "ClusterRole")
+    rules: list[Mapping[str, Any]] = role["rules"]
+    return rules
+
+
+@dataclass
+class Place:
+    """A coordinator's port; the API server is asked as an account with the component's rights."""
+
+    web: Web
+    access: ReadAccess
+    kube: KubeClient
+    namespace: str
+    client: aiohttp.ClientSession
+
+    async def reader(self, *urls: str) -> str:
+        """The token of a new service account that may get these nonResourceURLs."""
+        rules = [{"nonResourceURLs": list(urls), "verbs": ["get"]}] if urls else []
+        name = f"reader-{secrets.token_hex(3)}"
+        return await service_account_token(self.kube, self.namespace, name, cluster_rules=rules)
+
+    async def get(self, path: str, token: str) -> tuple[int, str]:
+        """Status and text."""
+        headers = {"Authorization": f"Bearer {token}"}
+        url = f"http://127.0.0.1:{self.web.port}{path}"
+        async with self.client.get(url, headers=headers) as answer:
+            return answer.status, await answer.text()
+
+
+@asynccontextmanager
+async def placed(
+    cluster: Cluster,
+    kube: KubeClient,
+    namespace: str,
+    folder: Path,
+    rules: list[Mapping[str, Any]],
+) -> AsyncIterator[Place]:
+    user = await cluster.limited_user(folder, namespace, "fleet", cluster_rules=rules)
+    async with cluster.connected(user) as api, aiohttp.ClientSession() as client:
+        access = ReadAccess(api, SystemClock())
+        web = await start_web(
+            FakeView(map=empty_map(1)),
+            host="127.0.0.1",
+            port=0,
+            token=TOKEN,
+            registry=CollectorRegistry(),
+            access=access,
+        )
+        yield Place(web, access, kube, namespace, client)
+        await web.close()
+        await access.close()
+
+
+@pytest.fixture
+async def place(
+    control_plane: Cluster, kube: KubeClient, namespace: str, tmp_path: Path
+) -> AsyncIterator[Place]:
+    async with placed(control_plane, kube, namespace, tmp_path, component_rules()) as found:
+        yield found
+
+
+async def test_with_and_without_the_right(place: Place) -> None:
+    """A scraper gets the metrics alone, by the rule of the sample; who has no rule gets nothing."""
+    scraper, nobody = await place.reader("/metrics"), await place.reader()
+    assert (await place.get("/metrics", scraper))[0] == 200
+    status, text = await place.get("/api/v1/map", scraper)
+    assert status == 403
+    assert f"system:serviceaccount:{place.namespace}:reader-" in text
+    assert 'nonResourceURL \\"/epp-fleet/api/v1/map\\"' in text
+    assert (await place.get("/metrics", nobody))[0] == 403
+    assert (await place.get("/metrics", TOKEN))[0] == 200
+    status, text = await place.get("/metrics", f"{nobody[:-8]}AAAAAAAA")
+    assert (status, "not accepted" in text) == (401, True)
+
+
+async def test_a_rule_with_a_star(place: Place) -> None:
+    """`/epp-fleet/api/v1/*` is all of the API and no more; a pool's path can be given by itself."""
+    whole = await place.reader("/epp-fleet/api/v1/*")
+    assert (await place.get("/api/v1/map", whole))[0] == 200
+    assert (await place.get("/api/v1/pools/acme/a", whole))[0] == 404
+    assert (await place.get("/", whole))[0] == 403
+    tenant = await place.reader("/epp-fleet/api/v1/pools/acme/*")
+    assert (await place.get("/api/v1/pools/acme/a", tenant))[0] == 404
+    assert (await place.get("/api/v1/pools/other/a", tenant))[0] == 403
+    assert (await place.get("/api/v1/pools/acme%2F..%2Fother/a", tenant))[0] == 403
+
+
+async def test_a_token_for_somebody_else(place: Place) -> None:
+    """One whose audience is not the API server is nobody's here."""
+    await place.reader()
+    accounts = f"/api/v1/namespaces/{place.namespace}/serviceaccounts"
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"audiences": ["vault"], "expirationSeconds": 600},
+    }
+    made = await place.kube.create(f"{accounts}/default/token", request)
+    assert await place.access.decide(made["status"]["token"], "/metrics") == Stranger()
+
+
+@pytest.mark.parametrize("left", ["tokenreviews", "subjectaccessreviews"])
+async def test_each_of_the_two_rights_is_needed(
+    control_plane: Cluster,
+    kube: KubeClient,
+    namespace: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    left: str,
+) -> None:
+    """Without one nobody is let in, and the log names the rule that lacks."""
+    rules = [rule for rule in component_rules() if rule["resources"] == [left]]
+    (lacking,) = (rule["resources"][0] for rule in component_rules() if rule not in rules)
+    async with placed(control_plane, kube, namespace, tmp_path, rules) as place:
+        token = await place.reader("/metrics")
+        assert isinstance(await place.access.decide(token, "/metrics"), Unknown)
+    (record,) = [r for r in caplog.records if r.getMessage() == "reads cannot be authorized"]
+    assert f'RBAC lacks verb "create" on resource "{lacking}"' in vars(record)["problem"]
+
+
+async def test_no_role_that_everybody_has_lets_in(place: Place) -> None:
+    """system:discovery gives every account `/api/*`, which are paths of the API server."""
+    nobody = await place.reader()
+    assert isinstance(await place.access.decide(nobody, "/api/v1/map"), Allowed)
+    for path in ("/", "/metrics", "/api/v1/map", "/api/v1/workers", "/api/v1/pools/acme/a"):
+        assert isinstance(await place.access.decide(nobody, non_resource_url(path)), Forbidden)
+        assert (await place.get(path, nobody))[0] == 403

@@ -1,6 +1,8 @@
 """Reads that a real API server authorizes: both reviews, by accounts with exactly the component's
 rights, for readers with and without theirs."""
 
+import asyncio
+import random
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -13,17 +15,26 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from coordinator.app import Coordinator
+from coordinator.assembly import open_parts
 from coordinator.web import Web, start_web
 from fleet.clock import SystemClock
 from fleet.kube.client import KubeClient
 from fleet.kube.read_access import Allowed, Forbidden, ReadAccess, Stranger, Unknown
 from fleet.read_guard import non_resource_url
+from fleet.settings.model import (
+    CoordinatorSettings,
+    KubernetesSettings,
+    RedisSettings,
+    SecuritySettings,
+    Settings,
+)
 from tests.control_plane.cluster import Cluster
-from tests.control_plane.objects import service_account_token
+from tests.control_plane.objects import eventually, service_account_token
 from tests.kustomize import DEPLOY
 from tests.unit.test_web_server import FakeView, empty_map
-
-TOKEN = "the-fleets-token"
+from tests.valkey import free_port
+from tests.worker_process import TOKEN, WorkerProcess
 
 
 def component_rules() -> list[Mapping[str, Any]]:
@@ -155,3 +166,68 @@ async def test_no_role_that_everybody_has_lets_in(place: Place) -> None:
     for path in ("/", "/metrics", "/api/v1/map", "/api/v1/workers", "/api/v1/pools/acme/a"):
         assert isinstance(await place.access.decide(nobody, non_resource_url(path)), Forbidden)
         assert (await place.get(path, nobody))[0] == 403
+
+
+async def test_a_worker_as_it_is(
+    control_plane: Cluster, kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    """The program, whose pools are in a folder: it asks the API server for its readers alone."""
+    user = await control_plane.limited_user(
+        tmp_path, namespace, "fleet", cluster_rules=component_rules()
+    )
+    settings = {
+        "security": {"reads": "kubernetes"},
+        "election": {"kind": "kubernetes"},
+        "kubernetes": {"kubeconfig": str(user)},
+    }
+    with WorkerProcess(tmp_path, settings=settings) as worker:
+        await reads_are_authorized(worker.address("http"), kube, namespace)
+
+
+async def test_a_coordinator_as_it_is(
+    control_plane: Cluster, kube: KubeClient, namespace: str, tmp_path: Path
+) -> None:
+    """As the program assembles it."""
+    settings = Settings(
+        fleet=namespace,
+        redis=RedisSettings(url="redis://127.0.0.1:1/0"),
+        coordinator=CoordinatorSettings(
+            host="127.0.0.1", http_port=free_port(), internal_port=free_port()
+        ),
+        kubernetes=KubernetesSettings(
+            kubeconfig=str(control_plane.kubeconfig), watch_namespaces=namespace
+        ),
+        security=SecuritySettings(reads="kubernetes"),
+    )
+    stop = asyncio.Event()
+    async with open_parts(settings, clock=SystemClock(), rng=random.Random(1)) as parts:
+        running = asyncio.create_task(Coordinator("c", settings, TOKEN, parts).run(stop))
+        try:
+            address = f"127.0.0.1:{settings.coordinator.http_port}"
+            await reads_are_authorized(address, kube, namespace)
+        finally:
+            stop.set()
+            await running
+
+
+async def reads_are_authorized(address: str, kube: KubeClient, namespace: str) -> None:
+    """Metrics for who may, once the port is open."""
+    rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    good = await service_account_token(kube, namespace, "scraper", cluster_rules=rules)
+    poor = await service_account_token(kube, namespace, "nobody")
+    async with aiohttp.ClientSession() as client:
+
+        async def status(path: str, token: str | None) -> int:
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            try:
+                async with client.get(f"http://{address}{path}", headers=headers) as answer:
+                    return answer.status
+            except aiohttp.ClientError:
+                return 0
+
+        async def open_for_probes() -> bool:
+            return await status("/healthz", None) == 200
+
+        await eventually(open_for_probes, "the port is open")
+        found = [await status("/metrics", token) for token in (None, poor, good, TOKEN)]
+        assert found == [401, 403, 200, 200]

@@ -19,6 +19,7 @@ from coordinator.app import Coordinator
 from coordinator.assembly import open_parts
 from coordinator.web import Web, start_web
 from fleet.clock import SystemClock
+from fleet.kube import read_access
 from fleet.kube.client import KubeClient
 from fleet.kube.read_access import Allowed, Forbidden, ReadAccess, Stranger, Unknown
 from fleet.read_guard import non_resource_url
@@ -31,7 +32,9 @@ from fleet.settings.model import (
 )
 from tests.control_plane.cluster import Cluster
 from tests.control_plane.objects import eventually, service_account_token
+from tests.control_plane.plane import ControlPlane
 from tests.kustomize import DEPLOY
+from tests.review_kube import StillClock
 from tests.unit.test_web_server import FakeView, empty_map
 from tests.valkey import free_port
 from tests.worker_process import TOKEN, WorkerProcess
@@ -231,3 +234,23 @@ async def reads_are_authorized(address: str, kube: KubeClient, namespace: str) -
         await eventually(open_for_probes, "the port is open")
         found = [await status("/metrics", token) for token in (None, poor, good, TOKEN)]
         assert found == [401, 403, 200, 200]
+
+
+async def test_a_server_that_hangs(
+    place: Place, own_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was let in before is, after one try; others hear at once that nobody can tell."""
+    monkeypatch.setattr(read_access, "REVIEW_SECONDS", 0.5)
+    clock = StillClock()
+    access = ReadAccess(place.access._api, clock)
+    good, new = await place.reader("/metrics"), await place.reader("/metrics")
+    assert isinstance(await access.decide(good, "/metrics"), Allowed)
+    clock.advance(61.0)
+    own_plane.pause()
+    try:
+        assert isinstance(await access.decide(good, "/metrics"), Allowed)
+        assert await access.decide(new, "/metrics") == Unknown(5.0)
+    finally:
+        own_plane.resume()
+    clock.advance(5.0)
+    assert isinstance(await access.decide(new, "/metrics"), Allowed)

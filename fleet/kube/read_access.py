@@ -89,7 +89,7 @@ class ReadAccess:
         self._users: Answers[User | Stranger] = Answers()
         self._rights: Answers[Allowed | Forbidden] = Answers()
         self._pace = Pace()
-        self._away_until = float("-inf")
+        self._away_until = {True: float("-inf"), False: float("-inf")}
         self._asking: dict[bytes, asyncio.Task[Any]] = {}
 
     async def decide(self, token: str, path: str) -> Decision:
@@ -122,7 +122,7 @@ class ReadAccess:
         return blake2b(text.encode(), key=self._key, digest_size=32).digest()
 
     def _unknown(self) -> Unknown:
-        left = self._away_until - self._clock.monotonic()
+        left = self._away_until[False] - self._clock.monotonic()
         return Unknown(max(1.0, left))
 
     async def _user(self, token: str) -> User | None:
@@ -158,10 +158,12 @@ class ReadAccess:
         task = self._asking.get(key)
         if task is None:
             old = answers.old(key, now)
+            known = old is not None
             # A reader who was accepted before waits for nobody: others may be guessing tokens.
-            if now < self._away_until or (old is None and not self._pace.take(now)):
+            if now < self._away_until[known] or not (known or self._pace.take(now)):
                 return old
-            task = asyncio.create_task(self._ask(answers, key, review), name="review of a reader")
+            asking = self._ask(answers, key, review, known=known)
+            task = asyncio.create_task(asking, name="review of a reader")
             self._asking[key] = task
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         # A client that goes must not take the answer from the others.
@@ -170,19 +172,28 @@ class ReadAccess:
         return answers.fresh(key, now) or answers.old(key, now)
 
     async def _ask(
-        self, answers: Answers[V], key: bytes, review: Callable[[], Awaitable[tuple[V, bool]]]
+        self,
+        answers: Answers[V],
+        key: bytes,
+        review: Callable[[], Awaitable[tuple[V, bool]]],
+        *,
+        known: bool,
     ) -> None:
         try:
             value, positive = await review()
         except KubeError as error:
-            self._failed(error)
+            self._failed(error, known=known)
             return
         answers.put(key, value, self._clock.monotonic(), positive=positive)
 
-    def _failed(self, error: KubeError) -> None:
+    def _failed(self, error: KubeError, *, known: bool) -> None:
+        """Nobody else asks for a while; those accepted before only stop if one of them failed: some
+        tokens may take the API server too long (a webhook), and anybody can make up such."""
         now = self._clock.monotonic()
-        if now >= self._away_until:
+        if now >= self._away_until[False]:
             # Of the server's own words only a rule that is missing: others might quote a token.
             problem = str(error) if getattr(error, "status", 0) == 403 else type(error).__name__
             log.warning("reads cannot be authorized", extra={"problem": problem})
-        self._away_until = now + AWAY_GAP_SECONDS
+        self._away_until[False] = now + AWAY_GAP_SECONDS
+        if known:
+            self._away_until[True] = now + AWAY_GAP_SECONDS

@@ -184,6 +184,19 @@ async def test_guessing_is_bounded_and_hurts_nobody(reader: Reader) -> None:
     assert found.count(Stranger()) == 20
 
 
+async def test_a_token_that_takes_too_long_hurts_no_known_reader(reader: Reader) -> None:
+    """Whoever makes such up, again and again, cannot use up the 5 minutes of others."""
+    await reader.ask()
+    reader.clock.advance(61.0)
+    reader.kube.fault = KubeUnavailable("played: no answer in time")
+    assert isinstance(await reader.ask("slow"), Unknown)
+    reader.kube.fault = None
+    reader.kube.calls()
+    assert await reader.ask() == Allowed(PROMETHEUS)
+    assert reader.kube.calls() == BOTH
+    assert isinstance(await reader.ask("other"), Unknown)
+
+
 async def test_no_token_is_kept_or_logged(reader: Reader, caplog: pytest.LogCaptureFixture) -> None:
     """Nowhere in what it holds, nor in what it says of a fault that quotes one."""
     caplog.set_level(logging.DEBUG)

@@ -79,13 +79,10 @@ class Decides(Protocol):
 class ReadAccess:
     """Decides by one API server. Requests that need the same answer share one call."""
 
-    def __init__(self, api: KubeApi, clock: Clock, *, key: bytes | None = None) -> None:
-        """Args:
-        key: of the hash under which answers are kept; None = a random one.
-        """
+    def __init__(self, api: KubeApi, clock: Clock) -> None:
         self._api = api
         self._clock = clock
-        self._key = secrets.token_bytes(32) if key is None else key
+        self._key = secrets.token_bytes(32)
         self._users: Answers[User | Stranger] = Answers()
         self._rights: Answers[Allowed | Forbidden] = Answers()
         self._pace = Pace()

@@ -8,7 +8,7 @@ from typing import Self
 import h2.exceptions
 
 from epp_worker.process import PATH
-from tests.http2_peer import Answer, Client, request_headers
+from tests.http2_peer import Client, request_headers
 from tests.unit import extproc_messages
 from tests.worker_inprocess import endpoint_in
 
@@ -32,8 +32,9 @@ class Connection:
     def __init__(self, address: str) -> None:
         self.address = address
         self._client = Client()
-        self._changed = asyncio.Condition()
+        self._waiting: dict[int, asyncio.Future[None]] = {}
         self.lost = False
+        self._why = ""
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -66,27 +67,34 @@ class Connection:
             NoPick: there was none.
         """
         if self.lost:
-            raise NoPick(f"{self.address}: connection lost")
+            raise NoPick(self._why)
         stream = self._client.open(request_headers(PATH, authority))
         self._client.send(stream, _HEADERS, _BODY, end=True)
         self._flush()
         answer = self._client.answers[stream]
+        over = self._waiting[stream] = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS), self._changed:
-                await self._changed.wait_for(lambda: self._over(answer))
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await over
         except TimeoutError:
             raise NoPick(f"{authority}: no answer in {ANSWER_SECONDS:g} s") from None
         finally:
+            self._waiting.pop(stream, None)
             self._client.answers.pop(stream, None)
         if answer.status != 0:
-            raise NoPick(f"{authority}: {answer.status} {answer.reset} {answer.trailers}")
+            why = self._why or f"status {answer.status} {answer.headers} {answer.trailers}"
+            raise NoPick(f"{authority}: {why}")
         try:
             return endpoint_in(answer.messages[0])
         except (KeyError, IndexError):
             raise NoPick(f"{authority}: answered without an endpoint") from None
 
-    def _over(self, answer: Answer) -> bool:
-        return answer.ended or answer.reset is not None or self.lost
+    def _tell(self) -> None:
+        for stream, over in self._waiting.items():
+            answer = self._client.answers[stream]
+            ended = answer.ended or answer.reset is not None or self.lost
+            if ended and not over.done():
+                over.set_result(None)
 
     def _flush(self) -> None:
         assert self._writer is not None
@@ -97,13 +105,12 @@ class Connection:
             while data := await reader.read(_READ_BYTES):
                 self._client.receive(data)
                 self._flush()
-                async with self._changed:
-                    self._changed.notify_all()
-        except (OSError, h2.exceptions.ProtocolError):
-            pass
+                self._tell()
+            self._why = f"{self.address} closed the connection {self._client.goaways}"
+        except (OSError, h2.exceptions.ProtocolError) as error:
+            self._why = f"{self.address}: {type(error).__name__}: {error}"
         self.lost = True
-        async with self._changed:
-            self._changed.notify_all()
+        self._tell()
 
 
 class Gateway:

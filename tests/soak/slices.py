@@ -26,10 +26,16 @@ class Seen:
 
 
 class Slices:
-    """Of all groups; `changed` is set on each event."""
+    """Of all groups.
+
+    Attributes:
+        arrivals: the groups in the order in which they had an address first.
+    """
 
     def __init__(self, api: KubeApi, fleet: str) -> None:
         self.seen: dict[GroupKey, Seen] = {}
+        self.arrivals: asyncio.Queue[GroupKey] = asyncio.Queue()
+        self._arrived: set[GroupKey] = set()
         self._api = api
         self._fleet = fleet
         self._changed = asyncio.Event()
@@ -88,6 +94,9 @@ class Slices:
             self.seen.pop(found.group, None)
         elif found.group not in self.seen or self.seen[found.group].addresses != found.addresses:
             self.seen[found.group] = Seen(found.addresses, time.monotonic())
+            if found.addresses and found.group not in self._arrived:
+                self._arrived.add(found.group)
+                self.arrivals.put_nowait(found.group)
         self._changed.set()
 
 

@@ -58,6 +58,8 @@ async def served(answer: Answer) -> AsyncIterator[str]:
         tasks.add(task)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await answer(reader, writer)
+            writer.close()  # drained is not sent: the last 64 KiB may still be here
+            await writer.wait_closed()
         writer.transport.abort()
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)

@@ -5,7 +5,6 @@ follower costs one message, never a queue.
 """
 
 import asyncio
-import hmac
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -14,6 +13,7 @@ import grpc
 import grpc.aio
 
 from coordinator.knowledge import Knowledge
+from fleet.bearer import FleetToken
 from fleet.certificates import Certificates, Role
 from fleet.clock import Clock, SystemClock
 from fleet.control.codec import MAX_MESSAGE_BYTES, encode
@@ -96,7 +96,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
 
     def __init__(self, feed: MapFeed, token: str) -> None:
         self._feed = feed
-        self._expected = f"Bearer {token}".encode()
+        self._token = FleetToken(token)
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
@@ -104,8 +104,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
         if handler_call_details.method != WATCH_MAP_METHOD:
             return None
         metadata = dict(handler_call_details.invocation_metadata or ())
-        given = str(metadata.get("authorization", "")).encode(errors="surrogateescape")
-        if hmac.compare_digest(given, self._expected):
+        if self._token.shown_by(str(metadata.get("authorization", ""))):
             return grpc.unary_stream_rpc_method_handler(self._feed.watch)
         return grpc.unary_stream_rpc_method_handler(self._refuse)
 

@@ -1,7 +1,6 @@
 """The worker's HTTP port: metrics, probes for people, and what it holds."""
 
 import asyncio
-import hmac
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -9,6 +8,7 @@ import msgspec
 from aiohttp import web
 
 from epp_worker.metrics import Figures, MetricsPage
+from fleet.bearer import FleetToken
 from fleet.kube.read_access import Decides
 from fleet.read_guard import read_guard
 
@@ -43,7 +43,7 @@ def web_app(inside: Inside, token: str, access: Decides | None = None) -> web.Ap
     """
     page = MetricsPage()
     rendering = asyncio.Lock()
-    expected = f"Bearer {token}".encode()
+    own = FleetToken(token)
 
     async def metrics(_: web.Request) -> web.Response:
         async with rendering:
@@ -58,8 +58,7 @@ def web_app(inside: Inside, token: str, access: Decides | None = None) -> web.Ap
         return answer
 
     async def holds(request: web.Request) -> web.Response:
-        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-        if not hmac.compare_digest(given, expected):
+        if not own.shown_by(request.headers.get("Authorization", "")):
             error = {"error": {"code": "unauthorized", "message": "bearer token needed"}}
             return web.json_response(error, status=401)
         body = msgspec.json.encode(inside.describe())

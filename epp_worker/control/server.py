@@ -5,7 +5,6 @@ one of the highest epoch, and of two with the same epoch the newer one.
 """
 
 import asyncio
-import hmac
 import logging
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ import grpc
 
 from epp_worker.control.rules import Admission, Sentence, admit, understand
 from epp_worker.listeners import GRPC_OPTIONS, INTERNAL_CONNECTIONS
+from fleet.bearer import FleetToken
 from fleet.certificates import Certificates, Role
 from fleet.control.codec import MAX_MESSAGE_BYTES, decode_down, encode
 from fleet.control.messages import (
@@ -126,7 +126,7 @@ class Control:
         self.limited = limited
         self._certificates = certificates
         self._fleet = fleet
-        self._expected = f"Bearer {token}".encode()
+        self._token = FleetToken(token)
         self._commands = commands
         self._interval = interval
         self._live: ControlStream | None = None
@@ -151,8 +151,7 @@ class Control:
 
     def authenticated(self, authorization: str) -> bool:
         """Whether a call's `authorization` is the fleet's, compared in constant time."""
-        given = authorization.encode(errors="surrogateescape")
-        return hmac.compare_digest(given, self._expected)
+        return self._token.shown_by(authorization)
 
     async def serve(self, _: Any, context: Context) -> None:
         """One call of the Control method, from its first message to its end."""

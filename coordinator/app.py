@@ -28,6 +28,7 @@ from fleet.clock import Clock
 from fleet.kube.contract import KubeApi
 from fleet.kube.read_access import Decides
 from fleet.model import LeaderInfo, MemberStatus, PoolRef, ShardMap
+from fleet.model.identity import host_port
 from fleet.settings.model import Settings
 from fleet.sources.contract import Source
 from fleet.store.contract import Store
@@ -117,8 +118,7 @@ class Coordinator:
 
     def _me(self, http_port: int, internal_port: int) -> LeaderInfo:
         host = self._settings.coordinator.advertise_host or self._settings.coordinator.host
-        shown = f"[{host}]" if ":" in host else host
-        return LeaderInfo(self._id, f"{shown}:{http_port}", f"{shown}:{internal_port}")
+        return LeaderInfo(self._id, host_port(host, http_port), host_port(host, internal_port))
 
     async def _take_part(self, me: LeaderInfo, stop: asyncio.Event) -> None:
         parts = self._parts

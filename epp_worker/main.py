@@ -35,6 +35,7 @@ from fleet.kube.client import open_client
 from fleet.kube.contract import KubeApi
 from fleet.kube.read_access import Decides, ReadAccess
 from fleet.model import Addresses
+from fleet.model.identity import host_port
 from fleet.process import FAILED, GOOD, USAGE, raise_file_limit, read_token
 from fleet.settings import Settings
 from fleet.settings.flags import ProcessArgs, parse_process, worker_parser
@@ -121,9 +122,8 @@ class Listeners:
         internal = internal_server(self._worker.control)
         await self._serve(internal, "internal", own.internal_port, self._worker.certificates)
         host = own.advertise_host or self._host
-        shown = f"[{host}]" if ":" in host else host
         self._worker.addresses = Addresses(
-            **{name: f"{shown}:{port}" for name, port in self._ports.items()}
+            **{name: host_port(host, port) for name, port in self._ports.items()}
         )
 
     async def _serve(

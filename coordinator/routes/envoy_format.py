@@ -12,6 +12,7 @@ import msgspec
 from coordinator.routes.contract import Route
 from fleet.errors import FormatError, RouteError
 from fleet.model import EpochVersion, GroupKey
+from fleet.model.identity import host_port
 
 TYPE_URL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 SUFFIX = ".json"
@@ -126,5 +127,4 @@ def decode(group: GroupKey, data: bytes) -> Route:
 
 
 def _joined(address: _SocketAddress) -> str:
-    host = f"[{address.address}]" if ":" in address.address else address.address
-    return f"{host}:{address.port_value}"
+    return host_port(address.address, address.port_value)

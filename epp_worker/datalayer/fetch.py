@@ -10,6 +10,7 @@ from typing import cast
 
 from epp_worker.datalayer.http1 import BadResponse, ResponseReader
 from epp_worker.datalayer.metrics_text import BadPage, EngineMetrics, PageReader
+from fleet.model.identity import host_port
 
 
 class ScrapeFailed(Exception):
@@ -46,7 +47,7 @@ class MetricsConnection:
         self._limit = limit
         self._now = now
         self._protocol: _Protocol | None = None
-        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        name = host_port(host, port)
         self._request = (
             f"GET /metrics HTTP/1.1\r\nHost: {name}\r\nUser-Agent: epp-fleet\r\n"
             "Accept: text/plain;version=0.0.4\r\n\r\n"

@@ -21,6 +21,7 @@ from epp_worker.http2.reader import FrameReader
 from epp_worker.http2.shared import Shared
 from epp_worker.http2.stream import ENDED, Stream
 from epp_worker.http2.timers import Ticket
+from fleet.model.identity import host_port
 
 _REMEMBERED: Final = 128
 """Ids of streams closed last, to tell a late frame from a wrong one."""
@@ -346,5 +347,4 @@ class Connection(asyncio.Protocol):
 def _host_port(address: object) -> str:
     if not isinstance(address, tuple) or len(address) < 2:
         return ""
-    host, port = str(address[0]), address[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return host_port(str(address[0]), address[1])

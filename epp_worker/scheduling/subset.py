@@ -6,6 +6,8 @@
 import ipaddress
 from collections.abc import Iterable
 
+from fleet.model.identity import host_port
+
 MAX_ITEMS = 4096
 """More endpoints than any pool has; what follows in a longer hint is not looked at, whether or not
 what came before were addresses."""
@@ -47,7 +49,7 @@ def split_address(text: str) -> tuple[str, int | None] | None:
 
 def join(ip: str, port: int) -> str:
     """The normalised spelling of an address with a port."""
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+    return host_port(ip, port)
 
 
 def normalise(items: Iterable[str]) -> frozenset[str]:

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from fleet.certificates import Bundle, Certificates, Role
+from fleet.model.identity import host_port
 
 
 def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
@@ -44,7 +45,7 @@ def listen(server: grpc.aio.Server, host: str, port: int, certificates: Certific
     Raises:
         RuntimeError: the port is taken.
     """
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = host_port(host, port)
     if certificates is None:
         return server.add_insecure_port(address)
     return server.add_secure_port(address, server_credentials(certificates))

@@ -101,6 +101,11 @@ class GroupKey(NamedTuple):
         return cls(namespace, service, int(port))
 
 
+def host_port(host: str, port: int) -> str:
+    """`host:port` for a name or an IP address; an IPv6 address goes into brackets, as it is."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class LeaderInfo:
     """A coordinator as others reach it; addresses are `host:port`."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fleet.model.identity import GroupKey, PoolId, PoolRef, PoolReference
+from fleet.model.identity import GroupKey, PoolId, PoolRef, PoolReference, host_port
 
 ALSO_SERVE = "epp-fleet.dev/also-serve"
 """Annotation of a pool: a second Service that leads to it, while gateways move over."""
@@ -139,8 +139,7 @@ def join_host_port(ip: str, port: int) -> str:
     Raises:
         ValueError: `ip` is no IP address.
     """
-    parsed = ipaddress.ip_address(ip)
-    return f"[{parsed.compressed}]:{port}" if parsed.version == 6 else f"{parsed}:{port}"
+    return host_port(ipaddress.ip_address(ip).compressed, port)
 
 
 def endpoints_of(pool: Pool, pods: Iterable[Pod]) -> tuple[Endpoint, ...]:

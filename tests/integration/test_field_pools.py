@@ -105,12 +105,15 @@ async def picks(gateway: Gateway, count: int = 12) -> set[str]:
     return {await gateway.pick() for _ in range(count)}
 
 
-async def becomes(gateway: Gateway, wanted: set[str]) -> None:
-    """Wait until the pool's picks are exactly `wanted`, and see that they stay so."""
+async def becomes(running: Running, gateway: Gateway, wanted: set[str]) -> None:
+    """Wait until the endpoints of pool-a are exactly `wanted`; then each is picked, no other is."""
+    await until(lambda: known(running) == wanted, f"the endpoints are {sorted(wanted)}")
+    seen: set[str] = set()
     async with asyncio.timeout(DEADLINE):
-        while await picks(gateway) != wanted:
-            await asyncio.sleep(0.01)
-    assert await picks(gateway, 30) == wanted
+        while seen != wanted:
+            seen |= await picks(gateway)
+            assert seen <= wanted
+    assert await picks(gateway, 30) <= wanted
 
 
 def known(running: Running, name: str = "pool-a") -> set[str]:
@@ -134,7 +137,7 @@ async def test_target_ports_follow_the_pool(
         scrapes = len(running.scraper.refreshed)
         folder.put(a=pool(ports=ports))
         wanted = {f"10.0.0.1:{port}" for port in ports}
-        await becomes(gateway, wanted)
+        await becomes(running, gateway, wanted)
         assert known(running) == wanted
         assert len(running.scraper.refreshed) == scrapes + 1
     assert known(running, "pool-b") == {"10.0.1.1:8000"}
@@ -146,12 +149,12 @@ async def test_a_relabelled_pod_changes_sides(
     """From pool A to pool B and back: it is in exactly one of them (inference-extension#696,
     sglang#26842)."""
     folder.put(a1=pod("a-1", "10.0.0.2"))
-    await becomes(gateway, {"10.0.0.1:8000", "10.0.0.2:8000"})
+    await becomes(running, gateway, {"10.0.0.1:8000", "10.0.0.2:8000"})
     folder.put(a1=pod("a-1", "10.0.0.2", app="pool-b"))
-    await becomes(gateway, {"10.0.0.1:8000"})
+    await becomes(running, gateway, {"10.0.0.1:8000"})
     assert known(running, "pool-b") == {"10.0.1.1:8000", "10.0.0.2:8000"}
     folder.put(a1=pod("a-1", "10.0.0.2", app="pool-a", tier="x"))
-    await becomes(gateway, {"10.0.0.1:8000", "10.0.0.2:8000"})
+    await becomes(running, gateway, {"10.0.0.1:8000", "10.0.0.2:8000"})
     assert known(running, "pool-b") == {"10.0.1.1:8000"}
 
 
@@ -161,18 +164,18 @@ async def test_a_selector_change_is_followed_both_ways(
     """Narrower, to none, and back, without any pod event (dynamo#9700, dynamo#11072)."""
     folder.put(a1=pod("a-1", "10.0.0.2", app="pool-a", tier="x"))
     both = {"10.0.0.1:8000", "10.0.0.2:8000"}
-    await becomes(gateway, both)
+    await becomes(running, gateway, both)
     folder.put(a=pool(labels={"app": "pool-a", "tier": "x"}))
-    await becomes(gateway, {"10.0.0.2:8000"})
+    await becomes(running, gateway, {"10.0.0.2:8000"})
     folder.put(a=pool(labels={"tier": "x"}))
-    await becomes(gateway, {"10.0.0.2:8000"})
+    await becomes(running, gateway, {"10.0.0.2:8000"})
     folder.put(a=pool(labels={"app": "pool-b"}))
-    await becomes(gateway, {"10.0.1.1:8000"})
+    await becomes(running, gateway, {"10.0.1.1:8000"})
     folder.put(a=pool(labels={}))
     await until(lambda: known(running) == set(), "an empty selector selects nothing")
     folder.put(a=pool())
     await until(lambda: known(running) == both, "the members are back")
-    await becomes(gateway, both)
+    await becomes(running, gateway, both)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +188,7 @@ async def test_a_pod_that_ends_in_any_way_is_picked_no_more(
 ) -> None:
     """MODIFIED with phase Failed and no address counts as an end too (production-stack#1091)."""
     folder.put(a1=pod("a-1", "10.0.0.2"))
-    await becomes(gateway, {"10.0.0.1:8000", "10.0.0.2:8000"})
+    await becomes(running, gateway, {"10.0.0.1:8000", "10.0.0.2:8000"})
     sick = pod("a-1", "10.0.0.2")
     status = sick["status"]
     if how == "evicted":
@@ -204,7 +207,7 @@ async def test_a_pod_that_ends_in_any_way_is_picked_no_more(
         folder.drop("a1")
     else:
         folder.put(a1=sick)
-    await becomes(gateway, {"10.0.0.1:8000"})
+    await becomes(running, gateway, {"10.0.0.1:8000"})
     assert known(running) == {"10.0.0.1:8000"}
 
 
@@ -215,7 +218,7 @@ async def test_a_pod_of_another_namespace_is_no_member(
     stranger = manifest_texts.pod("a-0", "team-b", ip="10.9.9.9", labels={"app": "pool-a"})
     twin = manifest_texts.pool("pool-a", "team-b", ports=(7000,))
     folder.put(stranger=stranger, twin=twin, a1=pod("a-1", "10.0.0.2"))
-    await becomes(gateway, {"10.0.0.1:8000", "10.0.0.2:8000"})
+    await becomes(running, gateway, {"10.0.0.1:8000", "10.0.0.2:8000"})
     other = Gateway(running.worker.addresses.ext_proc, "pool-a-epp.team-b.svc:9002")
     call = other.stream()
     async with asyncio.timeout(DEADLINE):  # that one is not held here: never answered by its twin
@@ -232,7 +235,7 @@ async def test_a_recreated_pool_starts_anew(
     call = gateway.stream()
     assert await picked_on(call) == "10.0.0.1:8000"
     folder.put(a=pool(uid="u2", labels={"app": "pool-b"}))
-    await becomes(gateway, {"10.0.1.1:8000"})
+    await becomes(running, gateway, {"10.0.1.1:8000"})
     figures = running.worker.figures().inflight
     assert {ref.name: dict(each) for ref, each in figures.items()} == {
         "pool-a": {"10.0.1.1:8000": 0},
@@ -342,7 +345,7 @@ async def test_addresses_are_compared_as_addresses(
     empty hint is a restriction too: 503 (dynamo#12063, inference-extension#2117)."""
     folder.put(a0=pod("a-0", pod_ip))
     address = "[fd00::10]:8000" if ":" in pod_ip else f"{pod_ip}:8000"
-    await becomes(gateway, {address})
+    await becomes(running, gateway, {address})
     for body in (None, CHAT):
         call = gateway.stream()
         await call.write(make.request_headers(end_of_stream=body is None, subset=hint))
@@ -370,7 +373,7 @@ async def test_a_connection_kept_after_the_loss_is_still_answered(
     await leader.connect()
     await leader.assign(running.share(1, 2, pool_a=Hold.DRAINING, pool_b=Hold.OWNER))
     folder.put(a0=pod("a-0", "10.0.0.77"))
-    await becomes(gateway, {"10.0.0.77:8000"})
+    await becomes(running, gateway, {"10.0.0.77:8000"})
     assert running.worker.gate.counts.failed == 0
     assert running.worker.gate.counts.served >= 30
     await leader.close()

@@ -1,5 +1,6 @@
 """What `deploy/` renders is taken by a real API server, by Pod Security `restricted` too."""
 
+import asyncio
 import contextlib
 import json
 from pathlib import Path
@@ -67,6 +68,19 @@ async def test_the_api_server_takes_it(kube: KubeClient, namespace: str, name: s
         await apply(kube, raw, query=STRICT)
 
 
+async def confined(kube: KubeApi, path: str) -> None:
+    """Wait until the namespace's level is enforced: admission learns of its labels by a watch."""
+    spec = {"containers": [{"name": "any", "image": "any"}]}
+    loose = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "loose"}, "spec": spec}
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                await kube.create(f"{path}/pods?{STRICT}", loose)
+            except KubeForbidden:
+                return
+            await asyncio.sleep(0.02)
+
+
 @pytest.mark.parametrize("name", OVERLAYS)
 async def test_pods_pass_the_restricted_level(kube: KubeClient, namespace: str, name: str) -> None:
     """The level that the manifests give the namespace; a pod that is less confined is refused."""
@@ -77,6 +91,7 @@ async def test_pods_pass_the_restricted_level(kube: KubeClient, namespace: str, 
     assert level["pod-security.kubernetes.io/enforce"] == "restricted"
     path = f"/api/v1/namespaces/{namespace}"
     await kube.patch(path, {"metadata": {"labels": level}})
+    await confined(kube, path)
     for raw in objects:
         if raw["kind"] not in ("Deployment", "Job"):
             continue

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version as package_version
 from typing import Any
 
+import grpc.aio
+
 from epp_worker.beats import Beats, ShareRepair
 from epp_worker.catalogue import Catalogue
 from epp_worker.control.server import Control
@@ -20,22 +22,25 @@ from epp_worker.draining import StopFacts
 from epp_worker.extproc.budget import BodyBudget
 from epp_worker.extproc.session import WAIT_SECONDS, Session
 from epp_worker.extproc.usage import CopyBudget
+from epp_worker.gathering import gather
 from epp_worker.health import HealthService, pool_statuses, process_statuses
-from epp_worker.holdings import Holdings, inflight_of
+from epp_worker.holdings import Holdings
 from epp_worker.holds import Ruling
 from epp_worker.http2.limits import Http2Limits
 from epp_worker.http2.server import Http2Server
 from epp_worker.loopwatch import LoopWatch
 from epp_worker.metrics import Figures, PickCounts
+from epp_worker.neighbours import Neighbours
+from epp_worker.peers import Peers
 from epp_worker.process import PATH, ExtProc
 from epp_worker.scheduling.contract import Picker
 from epp_worker.strays import StrayBounds, StrayGate
 from epp_worker.surroundings import Surroundings
 from epp_worker.wheel import Wheel
+from epp_worker.whereabouts import Whereabouts
 from fleet.control.messages import Report
 from fleet.model import Addresses, EpochVersion, Hold, Load, Member, Share
 from fleet.settings import Settings
-from fleet.sources.metrics import source_figures
 from fleet.supervisor import Supervisor
 from fleet.telemetry import RateLimited
 
@@ -102,7 +107,9 @@ class Worker:
         )
         self._wheel = Wheel(loop)
         bounds = StrayBounds(own.stray_hold_streams, own.max_buffered_bytes // _STRAY_SHARE)
-        self.gate = StrayGate(bounds, self._wheel.lane(own.stray_hold_seconds))
+        first, longer = own.stray_hold_seconds, own.opening_hold_seconds
+        lanes = self._wheel.lane(first), self._wheel.lane(longer - first)
+        self.gate = StrayGate(bounds, *lanes, self.holdings.opens)
         budget = BodyBudget(per_stream=own.max_body_bytes, total=own.max_buffered_bytes)
         copies = CopyBudget()
         observer = self.picks
@@ -146,8 +153,16 @@ class Worker:
             limited=limited,
         )
         self.certificates = given.certificates
+        self.peers = Peers(worker_id, token, given.certificates, self._close_soon)
+        self.whereabouts = Whereabouts()
         self.control = Control(
-            settings.fleet, token, self, self.beats.interval, limited, given.certificates
+            settings.fleet,
+            token,
+            self,
+            Neighbours(self.peers, self.whereabouts),
+            self.beats.interval,
+            limited,
+            given.certificates,
         )
         self.holdings.on_change(self._changed)
 
@@ -170,6 +185,7 @@ class Worker:
     async def close(self) -> None:
         """End every task and give up what was borrowed."""
         await self.supervisor.close()
+        await self.peers.close()
         self._wheel.close()
         self._catalogue.close()
         await self._given.source.close()
@@ -185,6 +201,9 @@ class Worker:
             self.holdings.tick(now - last)
             self.ext_proc.prune()
             last = now
+
+    def _close_soon(self, channel: grpc.aio.Channel) -> None:
+        self.supervisor.spawn(channel.close(None), "close a channel")
 
     def _failed(self, reason: str) -> None:
         self.publish_health()
@@ -248,32 +267,13 @@ class Worker:
 
     def figures(self) -> Figures:
         """See `Inside.figures`."""
-        strays = self.gate.counts
-        return Figures(
-            streams_total=tuple(self.counters.streams_total),
-            streams_open=self.counters.streams_open,
-            connections_open=self.counters.connections_open,
-            picks=dict(self.picks.by_outcome),
-            strays={"served": strays.served, "held": strays.held, "failed": strays.failed},
-            strays_waiting=len(self.gate),
-            holds=self.holdings.counts(),
-            inflight=inflight_of(self.holdings),
-            loop_lag_seconds=self.watch.peak_lag_seconds(),
-            loop_busy_ratio=self.watch.busy_ratio,
-            seen=self.holdings.seen,
-            applied=self.holdings.applied,
-            responses={"complete": self.picks.complete, "aborted": self.picks.aborted},
-            usage_unreadable=self.picks.usage_unreadable_total,
-            served_elsewhere={
-                ref: state.mismatches
-                for group in self.holdings
-                for ref, state in group.states.items()
-            },
-            scrapes=self._given.scraper.counts(),
-            source=source_figures(self._given.source),
-            certificate_expiry_seconds=(
-                None if self.certificates is None else self.certificates.expiry_seconds()
-            ),
+        return gather(
+            self.counters,
+            self.picks,
+            self.gate,
+            self.watch,
+            self.holdings,
+            self._given,
         )
 
     def describe(self) -> Mapping[str, Any]:

@@ -25,6 +25,8 @@ from fleet.control.messages import (
     HoldReport,
     LeaderHello,
     Report,
+    Unknown,
+    Up,
     WorkerHello,
 )
 from fleet.model import (
@@ -175,7 +177,7 @@ class TestLeader:
         """Send one message."""
         await self.call.write(encode(message))
 
-    async def next(self) -> WorkerHello | Report | None:
+    async def next(self) -> Up | Unknown | None:
         """The next message of the worker; None at the end."""
         try:
             async with asyncio.timeout(DEADLINE):

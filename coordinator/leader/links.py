@@ -8,8 +8,8 @@ ports refuse connections, and dials again.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import grpc
 import grpc.aio
@@ -23,18 +23,22 @@ from fleet.control import codec
 from fleet.control.handshake import fault
 from fleet.control.messages import (
     CONTROL_METHOD,
+    MAX_ASKED,
     SEEN_EPOCH_KEY,
+    Ask,
     Assign,
     Down,
     LeaderHello,
+    Owners,
     Report,
     SetDrain,
     Verdict,
     WorkerHello,
+    WorkerPeer,
 )
 from fleet.control.transport import dial
 from fleet.errors import FormatError
-from fleet.model import Member, Share
+from fleet.model import GroupKey, Member, Share
 from fleet.settings.model import MembershipSettings
 from fleet.telemetry import RateLimited
 
@@ -96,6 +100,18 @@ class LinkEvents(Protocol):
         ...
 
 
+OwnersOf = Callable[[tuple[GroupKey, ...]], Owners]
+"""Who owns these groups in the last published map."""
+
+
+class _Told(NamedTuple):
+    """What an `Assign` says."""
+
+    share: Share
+    others: bool | None
+    peers: Mapping[str, WorkerPeer] | None
+
+
 class Link:
     """One worker at one address."""
 
@@ -107,10 +123,12 @@ class Link:
         metadata: tuple[tuple[str, str], ...],
         settings: MembershipSettings,
         events: LinkEvents,
+        owners: OwnersOf,
         clock: Clock,
         certificates: Certificates | None = None,
     ) -> None:
         self.contact = contact
+        self._owners = owners
         self._certificates = certificates
         self._fault: str | None = None
         self._fault_sought = float("-inf")
@@ -122,7 +140,9 @@ class Link:
         self._wake = asyncio.Event()
         self._share: Share | None = None
         self._others: bool | None = None
-        self._sent: tuple[Share, bool | None] | None = None
+        self._peers: Mapping[str, WorkerPeer] | None = None
+        self._sent: _Told | None = None
+        self._asked: tuple[GroupKey, ...] = ()
         self._drain: tuple[bool, asyncio.Future[None]] | None = None
         self._joined: Member | None = None
         self._loud = RateLimited(log, clock)
@@ -141,6 +161,12 @@ class Link:
         """Whether another worker could take over; sent if it is news."""
         if others != self._others:
             self._others = others
+            self._wake.set()
+
+    def tell_peers(self, peers: Mapping[str, WorkerPeer]) -> None:
+        """Every living worker; sent if it is another object than the last."""
+        if peers is not self._peers:
+            self._peers = peers
             self._wake.set()
 
     async def set_drain(self, on: bool) -> None:
@@ -252,9 +278,11 @@ class Link:
         while True:
             self._wake.clear()
             share = self._share
-            if share is not None and self._is_news(share) and self._meant(share):
-                self._sent = (share, self._others)
-                await self._write(call, Assign(*self._sent))
+            if share is not None and self._meant(share):
+                await self._send_news(call, _Told(share, self._others, self._peers))
+            if self._asked:
+                asked, self._asked = self._asked, ()
+                await self._write(call, self._owners(asked))
             if self._drain is not None:
                 on, handed = self._drain
                 self._drain = None
@@ -263,8 +291,13 @@ class Link:
                     handed.set_result(None)
             await self._wake.wait()
 
-    def _is_news(self, share: Share) -> bool:
-        return self._sent is None or share is not self._sent[0] or self._others is not self._sent[1]
+    async def _send_news(self, call: Call, told: _Told) -> None:
+        sent, self._sent = self._sent, told
+        if sent is None:
+            await self._write(call, Assign(*told))
+        elif any(new is not old for new, old in zip(told, sent, strict=True)):
+            peers = None if told.peers is sent.peers else told.peers
+            await self._write(call, Assign(told.share, told.others, peers))
 
     def _meant(self, share: Share) -> bool:
         return self._joined is not None and share.incarnation == self._joined.incarnation
@@ -279,6 +312,9 @@ class Link:
             message = codec.decode_up(data)
             if isinstance(message, Report):
                 self._events.reported(member, message)
+            elif isinstance(message, Ask):
+                self._asked = message.groups[:MAX_ASKED]
+                self._wake.set()
 
     async def _write(self, call: Call, message: Down) -> None:
         await call.write(codec.encode(message))

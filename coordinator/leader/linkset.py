@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from coordinator.leader.links import Link, LinkEvents
+from coordinator.leader.links import Link, LinkEvents, OwnersOf
 from fleet.certificates import Certificates
 from fleet.clock import Clock
-from fleet.control.messages import LeaderHello
+from fleet.control.messages import LeaderHello, WorkerPeer
 from fleet.model import Member, Share
 from fleet.settings.model import MembershipSettings
 
@@ -22,6 +22,7 @@ class Links:
         token: str,
         settings: MembershipSettings,
         events: LinkEvents,
+        owners: OwnersOf,
         clock: Clock,
         certificates: Certificates | None = None,
     ) -> None:
@@ -30,11 +31,13 @@ class Links:
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._settings = settings
         self._events = events
+        self._owners = owners
         self._clock = clock
         self._certificates = certificates
         self._links: dict[tuple[str, str], tuple[Link, asyncio.Task[None]]] = {}
         self._shares: Mapping[str, Share] = {}
         self._accepting: frozenset[str] | None = None
+        self._peers: Mapping[str, WorkerPeer] = {}
 
     def keep(self, contacts: Iterable[Member]) -> None:
         """Have a link to each of these and to nobody else."""
@@ -53,6 +56,7 @@ class Links:
                 metadata=self._metadata,
                 settings=self._settings,
                 events=self._events,
+                owners=self._owners,
                 clock=self._clock,
                 certificates=self._certificates,
             )
@@ -60,6 +64,7 @@ class Links:
             if share is not None:
                 link.assign(share)
             self._tell_others(member.id, link)
+            link.tell_peers(self._peers)
             task = self._group.create_task(link.run(), name=f"link {member.id}")
             self._links[key] = (link, task)
 
@@ -80,6 +85,14 @@ class Links:
         self._accepting = accepting
         for (worker, _), (link, _) in self._links.items():
             self._tell_others(worker, link)
+
+    def introduce(self, peers: Mapping[str, WorkerPeer]) -> None:
+        """Every living worker: each hears how it can reach the others."""
+        if peers == self._peers:
+            return
+        self._peers = peers
+        for link, _ in self._links.values():
+            link.tell_peers(peers)
 
     def _tell_others(self, worker: str, link: Link) -> None:
         if self._accepting is not None:

@@ -1,8 +1,10 @@
-"""Which workers may hold groups."""
+"""Which workers may hold groups, and what workers are told of each other."""
 
 from coordinator.planning import Peer
 from coordinator.verdicts import Judged
-from fleet.model import MemberState, ShardMap
+from fleet.control.messages import OwnerOf, Owners, WorkerPeer
+from fleet.model import GroupKey, MemberState, ShardMap
+from fleet.model.identity import NONE
 
 
 def peers_of(living: tuple[Judged, ...], previous: ShardMap | None) -> dict[str, Peer]:
@@ -18,3 +20,24 @@ def peers_of(living: tuple[Judged, ...], previous: ShardMap | None) -> dict[str,
         for judged in living
         if judged.reached or known.get(judged.member.id) == judged.member.incarnation
     }
+
+
+def introductions(living: tuple[Judged, ...]) -> dict[str, WorkerPeer]:
+    """How the living workers reach each other."""
+    return {
+        judged.member.id: WorkerPeer(judged.member.addresses.internal, judged.member.incarnation)
+        for judged in living
+        if judged.member.addresses.internal
+    }
+
+
+def owners_in(shard_map: ShardMap | None, groups: tuple[GroupKey, ...]) -> Owners:
+    """The answer to a worker that asks who owns these groups."""
+    if shard_map is None:
+        return Owners(NONE, ())
+    placements = (shard_map.placements.get(group) for group in groups)
+    owners = tuple(
+        OwnerOf(group, placement.owners[0] if placement is not None and placement.owners else None)
+        for group, placement in zip(groups, placements, strict=True)
+    )
+    return Owners(shard_map.version, owners)

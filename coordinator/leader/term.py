@@ -25,7 +25,7 @@ from coordinator.leader import recall
 from coordinator.leader.doubt import LeadershipLost, LeaseInDoubt
 from coordinator.leader.healthchecks import HealthChecks
 from coordinator.leader.linkset import Links
-from coordinator.leader.peers import peers_of
+from coordinator.leader.peers import introductions, owners_in, peers_of
 from coordinator.leader.publishing import Publisher
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.leader.settling import Informed, settled
@@ -140,6 +140,7 @@ class LeaderTerm:
                     token=self._around.token,
                     settings=self._settings.membership,
                     events=self._signals,
+                    owners=lambda groups: owners_in(self._previous, groups),
                     clock=self._clock,
                     certificates=self._around.certificates,
                 )
@@ -309,6 +310,7 @@ class LeaderTerm:
         previous = self._previous
         peers = peers_of(judgement.living, previous)
         self._links.accepting(worker for worker, peer in peers.items() if peer.accepts)
+        self._links.introduce(introductions(judgement.living))
         groups = self._around.groups.groups()
         self._targets.update(
             previous=previous,

@@ -6,24 +6,28 @@ one of the highest epoch, and of two with the same epoch the newer one.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import grpc
 
 from epp_worker.control.rules import Admission, Sentence, admit, understand
 from epp_worker.listeners import GRPC_OPTIONS, INTERNAL_CONNECTIONS
+from epp_worker.neighbours import Neighbours
 from fleet.bearer import FleetToken
 from fleet.certificates import Certificates, Role
 from fleet.control.codec import MAX_MESSAGE_BYTES, decode_down, encode
 from fleet.control.messages import (
     CONTROL_METHOD,
     SEEN_EPOCH_KEY,
+    Ask,
     Assign,
     Down,
     LeaderHello,
+    Owners,
     Report,
     SetDrain,
+    Unknown,
     Verdict,
     WorkerHello,
 )
@@ -38,8 +42,8 @@ HELLO_SECONDS = 5.0
 """A peer that says nothing for this long after it opened a stream is sent away."""
 REPORT_GAP_SECONDS = 0.02
 """A worker that opens a thousand groups tells of them in a few reports, not in a thousand."""
-MAX_CALLS = 64
-"""Calls at once; a leader needs one."""
+MAX_CALLS = 4096
+"""Calls at once: a leader needs one, each forwarded stream is one."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -93,7 +97,9 @@ class ControlStream:
         self.others: bool | None = None
         """Whether another worker could take over, as this leader says; None until it does."""
 
-    async def reports(self, commands: Commands, interval: Callable[[], float]) -> None:
+    async def reports(
+        self, commands: Commands, neighbours: Neighbours, interval: Callable[[], float]
+    ) -> None:
         """Send a report at once after each change, and every heartbeat."""
         while True:
             try:
@@ -103,6 +109,9 @@ class ControlStream:
                 pass  # nothing happened for a heartbeat
             self.wake.clear()
             await self._context.write(encode(commands.report()))
+            asked = neighbours.asking()
+            if asked:
+                await self._context.write(encode(Ask(asked)))
             await asyncio.sleep(REPORT_GAP_SECONDS)
 
 
@@ -119,6 +128,7 @@ class Control:
         fleet: str,
         token: str,
         commands: Commands,
+        neighbours: Neighbours,
         interval: Callable[[], float],
         limited: RateLimited,
         certificates: Certificates | None = None,
@@ -128,6 +138,7 @@ class Control:
         self._fleet = fleet
         self._token = FleetToken(token)
         self._commands = commands
+        self._neighbours = neighbours
         self._interval = interval
         self._live: ControlStream | None = None
         self._last_connected = float("-inf")
@@ -182,7 +193,7 @@ class Control:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
 
     async def _hello(self, context: Context) -> LeaderHello:
-        message: Down | None = None
+        message: Down | Unknown | None = None
         try:
             async with asyncio.timeout(HELLO_SECONDS):
                 message = await _read(context)
@@ -212,7 +223,7 @@ class Control:
     async def _converse(self, stream: ControlStream, context: Context) -> None:
         reads = asyncio.create_task(self._commanded(stream, context), name="control reads")
         reports = asyncio.create_task(
-            stream.reports(self._commands, self._interval), name="control reports"
+            stream.reports(self._commands, self._neighbours, self._interval), name="control reports"
         )
         superseded = asyncio.create_task(stream.superseded.wait(), name="control superseded")
         tasks = (reads, reports, superseded)
@@ -238,10 +249,12 @@ class Control:
         while (message := await _read(context)) is not None:
             if isinstance(message, Assign):
                 stream.others = message.others
+                if message.peers is not None:
+                    self._neighbours.introduce(message.peers)
             if not self._obey(message):
                 return
 
-    def _obey(self, message: Down) -> bool:
+    def _obey(self, message: Down | Unknown) -> bool:
         """Do what the leader says; False ends the stream."""
         match message:
             case Assign(share):
@@ -259,6 +272,10 @@ class Control:
                         return False
                     case Sentence.IGNORE:
                         log.warning("verdict ignored", extra={"reason": understood.reason})
+            case Owners():
+                self._neighbours.learn(message)
+            case Unknown():
+                pass  # of a later version
             case LeaderHello():
                 raise FormatError("LeaderHello came twice")
         return True
@@ -268,27 +285,40 @@ def _is_broken_stream(error: BaseException) -> bool:
     return isinstance(error, grpc.RpcError | grpc.aio.UsageError | asyncio.InvalidStateError)
 
 
-async def _read(context: Context) -> Down | None:
+async def _read(context: Context) -> Down | Unknown | None:
     """The next message, or None at the end of the stream."""
     data = await context.read()
     end = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in the stubs
     return None if data is end else decode_down(data)
 
 
+class PeerService(Protocol):
+    """A method of the internal port that other workers call."""
+
+    method: str
+
+    def handler(self) -> "grpc.RpcMethodHandler[Any, Any]":
+        """What serves a call that has shown the token; it sees to the caller's role itself."""
+        ...
+
+
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
     """Chooses what serves a call, by its method and its token, before anything is read."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, services: Sequence[PeerService]) -> None:
         self._control = control
+        self._handlers = {service.method: service.handler() for service in services}
+        self._handlers[CONTROL_METHOD] = grpc.stream_stream_rpc_method_handler(control.serve)
 
     def service(
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> "grpc.RpcMethodHandler[Any, Any] | None":
-        if handler_call_details.method != CONTROL_METHOD:
+        handler = self._handlers.get(handler_call_details.method)
+        if handler is None:
             return None
         metadata = dict(handler_call_details.invocation_metadata or ())
         if self._control.authenticated(str(metadata.get("authorization", ""))):
-            return grpc.stream_stream_rpc_method_handler(self._control.serve)
+            return handler
         return grpc.stream_stream_rpc_method_handler(self._refuse_token)
 
     async def _refuse_token(self, _: Any, context: Context) -> None:
@@ -298,8 +328,12 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
 
 
-def internal_server(control: Control) -> grpc.aio.Server:
-    """The server of the internal port, without its listener."""
+def internal_server(control: Control, services: Sequence[PeerService] = ()) -> grpc.aio.Server:
+    """The server of the internal port, without its listener.
+
+    Args:
+        services: what other workers call; each bounds what it takes at once by itself.
+    """
     server = grpc.aio.server(
         options=(
             *GRPC_OPTIONS,
@@ -314,5 +348,5 @@ def internal_server(control: Control) -> grpc.aio.Server:
         ),
         maximum_concurrent_rpcs=MAX_CALLS,
     )
-    server.add_generic_rpc_handlers((_Handlers(control),))
+    server.add_generic_rpc_handlers((_Handlers(control, services),))
     return server

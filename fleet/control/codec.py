@@ -1,10 +1,10 @@
 """Messages of the internal port to bytes and back. A damaged or newer message is a FormatError."""
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from fleet.control.messages import FORMAT, Down, MapUpdate, Up
+from fleet.control.messages import FORMAT, Down, MapUpdate, Unknown, Up
 from fleet.errors import FormatError
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -15,6 +15,8 @@ T = TypeVar("T")
 _encoder = msgspec.msgpack.Encoder()
 _up: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Up)
 _down: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Down)
+_kind = msgspec.msgpack.Decoder(Unknown)
+_KNOWN = frozenset(str(kind.__struct_config__.tag) for kind in (*get_args(Up), *get_args(Down)))
 _map_update = msgspec.msgpack.Decoder(MapUpdate)
 
 
@@ -29,15 +31,15 @@ def _checked(format_number: int, message: T) -> T:
     return message
 
 
-def decode_up(data: bytes) -> Up:
+def decode_up(data: bytes) -> Up | Unknown:
     """What a worker sent. Raises FormatError."""
-    message: Up = _decode(_up, data)
+    message: Up | Unknown = _either(_up, data)
     return _checked(message.format, message)
 
 
-def decode_down(data: bytes) -> Down:
+def decode_down(data: bytes) -> Down | Unknown:
     """What a leader sent. Raises FormatError."""
-    message: Down = _decode(_down, data)
+    message: Down | Unknown = _either(_down, data)
     return _checked(message.format, message)
 
 
@@ -45,6 +47,17 @@ def decode_map_update(data: bytes) -> MapUpdate:
     """What a leader pushed to a follower. Raises FormatError."""
     message: MapUpdate = _decode(_map_update, data)
     return _checked(message.format, message)
+
+
+def _either(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
+    """A message of a kind that we know, or of one that a later version has added."""
+    try:
+        return _decode(decoder, data)
+    except FormatError:
+        message: Unknown = _decode(_kind, data)
+        if message.type in _KNOWN:
+            raise
+        return message
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:

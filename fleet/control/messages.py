@@ -11,9 +11,13 @@ Order on a control stream (opened by the leader, metadata `authorization: Bearer
                                                                       when it has seen higher)
     Assign{share}, SetDrain{on}      ->
                                      <-     Report{...}  at once after a change, and every heartbeat
+                                     <-     Ask{groups}  who owns these? (streams of theirs came)
+    Owners{...}                      ->
 
 Two leaders: the higher epoch's stream wins; the worker ends the other.
 """
+
+from collections.abc import Mapping
 
 import msgspec
 
@@ -23,6 +27,9 @@ from fleet.model.identity import EpochVersion, GroupKey
 FORMAT = 1
 SERVICE = "epp_fleet.internal.v1.Worker"
 CONTROL_METHOD = f"/{SERVICE}/Control"
+STATE_METHOD = f"/{SERVICE}/State"
+FORWARD_METHOD = f"/{SERVICE}/Forward"
+HOLDS_METHOD = f"/{SERVICE}/Holds"
 COORDINATOR_SERVICE = "epp_fleet.internal.v1.Coordinator"
 WATCH_MAP_METHOD = f"/{COORDINATOR_SERVICE}/WatchMap"
 SEEN_EPOCH_KEY = "epp-fleet-epoch"
@@ -38,16 +45,44 @@ class LeaderHello(msgspec.Struct, frozen=True, tag="leader_hello"):
     format: int = FORMAT
 
 
+class WorkerPeer(msgspec.Struct, frozen=True):
+    """Another living worker, as workers reach each other.
+
+    Attributes:
+        internal: `host:port` of its internal port.
+    """
+
+    internal: str
+    incarnation: str
+
+
 class Assign(msgspec.Struct, frozen=True, tag="assign"):
     """The whole share of the worker; applied exactly if its version is higher than the last.
 
     Attributes:
         others: whether another worker lives that could take over what this one holds; None from
             a leader that does not say. Sent again with the same share when it changes.
+        peers: every living worker by id, this one included; None = as last said on this stream.
     """
 
     share: Share
     others: bool | None = None
+    peers: Mapping[str, WorkerPeer] | None = None
+    format: int = FORMAT
+
+
+class OwnerOf(msgspec.Struct, frozen=True):
+    """Who owns a group in the present map; None = nobody, or no such group."""
+
+    group: GroupKey
+    owner: str | None
+
+
+class Owners(msgspec.Struct, frozen=True, tag="owners"):
+    """The answer to `Ask`, from the last published map of this version."""
+
+    version: EpochVersion
+    owners: tuple[OwnerOf, ...]
     format: int = FORMAT
 
 
@@ -109,8 +144,26 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     format: int = FORMAT
 
 
-Down = LeaderHello | Assign | SetDrain | Verdict
-Up = WorkerHello | Report
+MAX_ASKED = 256
+"""Groups in one `Ask`; the leader answers the first so many."""
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    """Who owns these groups? Asked when streams came for groups that are not held here."""
+
+    groups: tuple[GroupKey, ...]
+    format: int = FORMAT
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """A message of a kind that this version does not know: to be passed over."""
+
+    type: str
+    format: int = FORMAT
+
+
+Down = LeaderHello | Assign | SetDrain | Verdict | Owners
+Up = WorkerHello | Report | Ask
 
 
 class MapUpdate(msgspec.Struct, frozen=True, tag="map_update"):

@@ -21,9 +21,10 @@ from coordinator.verdicts import Answer, Connect
 from fleet.certificates import Certificates, Role
 from fleet.certificates.authority import Pair
 from fleet.clock import SystemClock
-from fleet.control.messages import WATCH_MAP_METHOD, LeaderHello, Report
+from fleet.control.messages import WATCH_MAP_METHOD, LeaderHello, Owners, Report
 from fleet.control.transport import dial
 from fleet.model import EpochVersion, Hold, LeaderInfo, Member, ShardMap
+from fleet.model.identity import NONE
 from fleet.settings.model import MembershipSettings
 from fleet.store.memory import MemoryServer, MemoryStore
 from tests.tls_files import EXPIRED_SECONDS, certificates, new_ca, write_set
@@ -204,6 +205,7 @@ async def linked(running: Running, own: Certificates | None) -> AsyncIterator[Ev
         metadata=(("authorization", f"Bearer {TOKEN}"),),
         settings=MembershipSettings(),
         events=events,
+        owners=lambda _: Owners(NONE, ()),
         clock=CLOCK,
         certificates=own,
     )

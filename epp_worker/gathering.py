@@ -1,0 +1,46 @@
+"""All figures of a worker at one moment, as its metrics page shows them."""
+
+from epp_worker.holdings import Holdings, inflight_of
+from epp_worker.http2.counters import Counters
+from epp_worker.loopwatch import LoopWatch
+from epp_worker.metrics import Figures, PickCounts
+from epp_worker.strays import StrayGate
+from epp_worker.surroundings import Surroundings
+from fleet.sources.metrics import source_figures
+
+
+def gather(
+    counters: Counters,
+    picks: PickCounts,
+    gate: StrayGate,
+    watch: LoopWatch,
+    holdings: Holdings,
+    given: Surroundings,
+) -> Figures:
+    """Read every counter and gauge; changes none of them."""
+    strays = gate.counts
+    certificates = given.certificates
+    return Figures(
+        streams_total=tuple(counters.streams_total),
+        streams_open=counters.streams_open,
+        connections_open=counters.connections_open,
+        picks=dict(picks.by_outcome),
+        strays={"served": strays.served, "held": strays.held, "failed": strays.failed},
+        strays_waiting=len(gate),
+        holds=holdings.counts(),
+        inflight=inflight_of(holdings),
+        loop_lag_seconds=watch.peak_lag_seconds(),
+        loop_busy_ratio=watch.busy_ratio,
+        seen=holdings.seen,
+        applied=holdings.applied,
+        responses={"complete": picks.complete, "aborted": picks.aborted},
+        usage_unreadable=picks.usage_unreadable_total,
+        served_elsewhere={
+            ref: state.mismatches for group in holdings for ref, state in group.states.items()
+        },
+        scrapes=given.scraper.counts(),
+        source=source_figures(given.source),
+        certificate_expiry_seconds=(
+            None if certificates is None else certificates.expiry_seconds()
+        ),
+    )

@@ -6,6 +6,7 @@ from epp_worker.loopwatch import LoopWatch
 from epp_worker.metrics import Figures, PickCounts
 from epp_worker.strays import StrayGate
 from epp_worker.surroundings import Surroundings
+from fleet.model import Hold
 from fleet.sources.metrics import source_figures
 
 
@@ -40,6 +41,7 @@ def gather(
         },
         scrapes=given.scraper.counts(),
         source=source_figures(given.source),
+        owned_load=sum(1.0 + group.rate for group in holdings if group.hold is Hold.OWNER),
         certificate_expiry_seconds=(
             None if certificates is None else certificates.expiry_seconds()
         ),

@@ -86,6 +86,7 @@ class Figures:
         responses: picked requests that are over, by how they ended.
         served_elsewhere: by pool: responses of another endpoint than the one picked.
         certificate_expiry_seconds: None without certificates.
+        owned_load: of the owned groups, as placement counts it: 1 each, plus streams/s.
     """
 
     streams_total: Sequence[int]
@@ -106,6 +107,7 @@ class Figures:
     scrapes: ScrapeCounts = field(default_factory=ScrapeCounts)
     source: SourceFigures = field(default_factory=SourceFigures)
     certificate_expiry_seconds: float | None = None
+    owned_load: float = 0.0
 
 
 class _Collector:
@@ -131,6 +133,9 @@ class _Collector:
         for kind, count in figures.holds.items():
             hold.add_metric((kind.value,), count)
         yield hold
+        yield _gauge(
+            "owned_load", "Owned groups plus their streams/s, as placed.", figures.owned_load
+        )
         yield _inflight(figures.inflight)
         yield _gauge(
             "loop_lag_seconds", "Worst delay of the serving loop lately.", figures.loop_lag_seconds

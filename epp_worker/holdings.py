@@ -29,6 +29,7 @@ from epp_worker.holds import (
 )
 from epp_worker.scheduling.pool import PoolState
 from fleet.control.messages import HoldReport
+from fleet.errors import AuthorityError
 from fleet.model import EpochVersion, GroupKey, Hold, Pool, PoolRef, Share, ShareEntry
 from fleet.model.identity import NONE
 
@@ -117,6 +118,16 @@ class Holdings:
     def get(self, key: GroupKey) -> Group | None:
         """The group, if it is held in any way."""
         return self._groups.get(key)
+
+    def opens(self, authority: str) -> bool:
+        """Whether the group that an authority names is held here and cannot be served yet: its
+        pools or their pods are still being listed."""
+        try:
+            key = self._catalogue.authorities.resolve(authority)
+        except AuthorityError:
+            return False
+        group = None if key is None else self._groups.get(key)
+        return group is not None and not group.serving
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self._groups.values())

@@ -1,7 +1,9 @@
 """Streams of groups that are not here (yet): held for a while, within bounds, never guessed at.
 
 Nothing times out at the gateway while a stream waits for its pick, so a moment of waiting costs
-less than a failed request. What must never happen to such a stream: an immediate response (it is
+less than a failed request. A stream whose group opens here (its pods are being listed) is as good
+as served: it waits on after the others' time is up, until the list is here or the hold is gone,
+within a longer limit. What must never happen to a stream that waits: an immediate response (it is
 final and defeats FailOpen) or an end with OK (Envoy would forward the request with an empty body).
 """
 
@@ -17,7 +19,11 @@ log = logging.getLogger(__name__)
 Serve = Callable[[GrpcStream], StreamHandler | None]
 """A handler for the stream if its group is here by now, else None."""
 
+Opens = Callable[[str], bool]
+"""Whether the group that an authority names is held here and its pods are still being listed."""
+
 NO_HOLDER = "no worker took this route group over in time"
+TOO_SLOW = "the pods of this route group were not listed in time"
 TOO_MANY = "too many streams wait for route groups that are not here"
 TOO_LARGE = "the streams that wait for route groups that are not here hold too much"
 
@@ -64,6 +70,7 @@ class HeldStream:
         "_stream",
         "authority",
         "known",
+        "overdue",
         "size",
     )
 
@@ -77,6 +84,8 @@ class HeldStream:
         self.known = known
         self.size = 0
         """Bytes of messages that it holds."""
+        self.overdue = False
+        """Its first time is over; it waits only because its group opens here."""
 
     def received(self, message: bytes) -> None:
         """See `StreamHandler.received`."""
@@ -103,8 +112,12 @@ class HeldStream:
             self._gate.gave_up(self)
 
     def expired(self) -> None:
-        """Its time is over; nothing happens if it no longer waits."""
-        self._gate.expire(self, NO_HOLDER)
+        """Its first time is over; nothing happens if it no longer waits."""
+        self._gate.overdue(self)
+
+    def outlasted(self) -> None:
+        """The longer time of what opens is over, too."""
+        self._gate.expire(self, TOO_SLOW)
 
     def fail(self, reason: str) -> None:
         """End it, so that the gateway's failure mode applies."""
@@ -134,9 +147,15 @@ class HeldStream:
 class StrayGate:
     """All streams that wait, oldest first within an authority."""
 
-    def __init__(self, bounds: StrayBounds, lane: Lane) -> None:
+    def __init__(self, bounds: StrayBounds, lane: Lane, opening: Lane, opens: Opens) -> None:
+        """Args:
+        lane: the time that every stream may wait.
+        opening: the time that one may wait on after it while `opens` says so.
+        """
         self._bounds = bounds
         self._lane = lane
+        self._opening = opening
+        self._opens = opens
         self._waiting: dict[str, dict[HeldStream, None]] = {}
         self._count = 0
         self._bytes = 0
@@ -188,19 +207,35 @@ class StrayGate:
         if self._remove(held):
             self.counts.failed += 1
 
+    def overdue(self, held: HeldStream) -> None:
+        """The time of a stream is over: it ends, unless its group opens here."""
+        if held not in self._waiting.get(held.authority, {}):
+            return
+        if self._opens(held.authority):
+            held.overdue = True
+            self._opening.add(held.outlasted)
+        else:
+            self.expire(held, NO_HOLDER)
+
     def expire(self, held: HeldStream, reason: str) -> None:
         """End a stream that still waits."""
         if self._remove(held):
             self._failed(held, reason)
 
     def release(self, serve: Serve) -> None:
-        """Holds or pools have changed: serve every stream whose group is here now."""
+        """Holds or pools have changed: serve every stream whose group is here now, and end those
+        that waited on for a group that opens here no more."""
         for authority in list(self._waiting):
-            for held in list(self._waiting[authority]):
+            waiting = list(self._waiting[authority])
+            for held in waiting:
                 if not held.serve(serve):
                     break
                 self._remove(held)
                 self.counts.held += 1
+            if waiting[0].overdue and not self._opens(authority):
+                for held in waiting:
+                    if held.overdue:
+                        self.expire(held, NO_HOLDER)
 
     def _failed(self, held: HeldStream, reason: str) -> None:
         self.counts.failed += 1

@@ -41,7 +41,7 @@ from fleet.model import (
     ShareEntry,
 )
 from fleet.settings import MembershipSettings, Settings, WorkerSettings
-from fleet.sources.contract import Kind, ObjectKey
+from fleet.sources.contract import Kind, ObjectKey, Source
 from fleet.sources.folder import FolderSource
 from fleet.store.memory import MemoryServer, MemoryStore
 from tests import manifest_texts
@@ -69,7 +69,7 @@ def write_pool(folder: Path, name: str, ip: str, *, uid: str = "") -> None:
 class Running:
     """A worker that runs, and what a test needs of it."""
 
-    def __init__(self, worker: Worker, server: MemoryServer, source: FolderSource) -> None:
+    def __init__(self, worker: Worker, server: MemoryServer, source: Source) -> None:
         self.worker = worker
         self.server = server
         self.source = source
@@ -98,8 +98,9 @@ async def running_worker(
     *,
     worker_settings: WorkerSettings | None = None,
     certificates: Certificates | None = None,
+    source: Source | None = None,
 ) -> AsyncIterator[Running]:
-    """A worker `worker-0` on 127.0.0.1 over the manifests in `folder`.
+    """A worker `worker-0` on 127.0.0.1 over the manifests in `folder`, or over another `source`.
 
     Args:
         certificates: of its internal port; None = it speaks plaintext.
@@ -110,7 +111,7 @@ async def running_worker(
         host="127.0.0.1", ext_proc_port=0, health_port=0, internal_port=0, http_port=0
     )
     settings = Settings(membership=MembershipSettings(heartbeat_seconds=0.1), worker=own)
-    source = FolderSource(folder, poll_seconds=0.02, clock=clock)
+    source = source or FolderSource(folder, poll_seconds=0.02, clock=clock)
     fatal: list[str] = []
     refused: list[str] = []
     scraper = FakeScraper()

@@ -180,6 +180,11 @@ RULES: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         strict=True,
     ),
     _Order(
+        _side("worker.stray_hold_seconds"),
+        _side("worker.opening_hold_seconds"),
+        "a pool that opens here is worth at least the wait of one that nobody may have",
+    ),
+    _Order(
         _side("worker.max_body_bytes"),
         _side("worker.max_buffered_bytes"),
         "the largest body must fit the worker's budget",

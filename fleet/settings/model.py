@@ -147,8 +147,11 @@ class WorkerSettings:
     stray_hold_seconds: Annotated[float, Range(0.1, 60)] = 5.0
     """How long a stream of a pool that this worker does not know waits for an owner."""
 
-    stray_hold_streams: Annotated[int, Range(1, 1_000_000)] = 1024
-    """How many such streams may wait at once; more are refused at once."""
+    opening_hold_seconds: Annotated[float, Range(0.1, 3600)] = 60.0
+    """How long a stream waits in all while the pods of its pool, held here, are being listed."""
+
+    stray_hold_streams: Annotated[int, Range(1, 1_000_000)] = 8192
+    """How many streams may wait at once, for either; more are refused at once."""
 
     quiet_seconds: Annotated[float, Range(0.1, 3600)] = 30.0
     """A draining group is dropped after this long without a stray."""

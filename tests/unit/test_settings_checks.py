@@ -55,6 +55,12 @@ from fleet.settings.checks import check
             "placement.cap_ratio_high (1.1): a fresh cap must lie within its own bounds",
         ),
         (
+            {"worker.stray_hold_seconds": "20", "worker.opening_hold_seconds": "10"},
+            "worker.stray_hold_seconds: worker.stray_hold_seconds (20) must be at most "
+            "worker.opening_hold_seconds (10): a pool that opens here is worth at least the wait "
+            "of one that nobody may have",
+        ),
+        (
             {"worker.http_port": "9002"},
             "worker.http_port: is 9002 like worker.ext_proc_port; each listener needs a port of "
             "its own",

@@ -89,7 +89,8 @@ class Bench:
             rng=random.Random(1),
         )
         wheel = Wheel(loop)
-        self.gate = StrayGate(StrayBounds(10, 10_000), wheel.lane(5.0))
+        bounds = StrayBounds(10, 10_000)
+        self.gate = StrayGate(bounds, wheel.lane(5.0), wheel.lane(55.0), self.holdings.opens)
 
         def new_session(picker: Picker) -> Session:
             self.sessions.append(FakeSession(picker))

@@ -1,6 +1,7 @@
 """Streams that wait for a group: within bounds, in order, and never answered by guessing."""
 
 import asyncio
+from collections.abc import Container
 
 import pytest
 
@@ -44,9 +45,12 @@ class Desk:
         return self.served[-1]
 
 
-def gate(streams: int = 10, size: int = 1000) -> StrayGate:
+def gate(streams: int = 10, size: int = 1000, opening: Container[str] = frozenset()) -> StrayGate:
+    """A gate of 5 s, or 60 s for authorities in `opening`."""
     wheel = Wheel(asyncio.get_running_loop())
-    return StrayGate(StrayBounds(streams, size), wheel.lane(5.0))
+    return StrayGate(
+        StrayBounds(streams, size), wheel.lane(5.0), wheel.lane(55.0), lambda a: a in opening
+    )
 
 
 async def test_a_held_stream_is_served_with_all_that_it_brought() -> None:
@@ -91,6 +95,68 @@ async def test_a_group_that_never_comes_ends_in_unavailable() -> None:
     assert "in time" in reason and "svc.ns:9002" in reason
     assert stream.sent == []
     assert (strays.counts.failed, len(strays), strays.bytes) == (1, 0, 0)
+
+
+async def test_a_group_that_opens_here_is_waited_for_longer() -> None:
+    """Its pods are being listed: 5 s end nothing, and it is served whenever the list is here."""
+    strays = gate(opening={"a"})
+    held, other = FakeStream("a"), FakeStream("b")
+    strays.hold(held).received(b"headers")
+    strays.hold(other)
+    await asyncio.sleep(59.9)
+    assert held.ended is None
+    assert other.ended is not None and other.ended[0] == UNAVAILABLE
+    desk = Desk("a")
+    strays.release(desk)
+    assert desk.served[0].events == [b"headers"]
+    await asyncio.sleep(10.0)
+    assert held.ended is None
+    assert (strays.counts.held, strays.counts.failed, len(strays)) == (1, 1, 0)
+
+
+async def test_a_list_that_never_comes_ends_in_unavailable() -> None:
+    """After 60 s in all, and the reason says what was waited for."""
+    strays = gate(opening={"a"})
+    stream = FakeStream("a")
+    strays.hold(stream)
+    await asyncio.sleep(59.9)
+    assert stream.ended is None
+    await asyncio.sleep(0.2)
+    assert stream.ended is not None
+    assert stream.ended[0] == UNAVAILABLE
+    assert "not listed in time" in stream.ended[1]
+    assert (strays.counts.failed, len(strays)) == (1, 0)
+
+
+async def test_a_hold_that_goes_ends_the_longer_wait() -> None:
+    """Whoever is past the 5 s is refused then; who came later has the 5 s like anybody else."""
+    opening = {"a"}
+    strays = gate(opening=opening)
+    early, late = FakeStream("a"), FakeStream("a")
+    strays.hold(early)
+    await asyncio.sleep(8.0)
+    strays.hold(late)
+    opening.clear()
+    strays.release(Desk())
+    assert early.ended is not None and early.ended[0] == UNAVAILABLE
+    await asyncio.sleep(4.9)
+    assert late.ended is None
+    await asyncio.sleep(0.2)
+    assert late.ended is not None
+    assert strays.counts.failed == 2
+
+
+async def test_streams_of_opening_groups_count_like_all_that_wait() -> None:
+    """The bounds hold for them, too, and a reset after the 5 s frees the place."""
+    strays = gate(streams=1, opening={"a"})
+    handler = strays.hold(FakeStream("a"))
+    await asyncio.sleep(6.0)
+    refused = FakeStream("a")
+    strays.hold(refused)
+    assert refused.ended is not None
+    handler.aborted()
+    await asyncio.sleep(60.0)
+    assert (len(strays), strays.bytes) == (0, 0)
 
 
 async def test_more_streams_than_may_wait_are_refused_at_once() -> None:

@@ -7,7 +7,8 @@ may hold a password are shown masked (`shown`).
 import re
 from dataclasses import dataclass
 from typing import Annotated, Protocol
-from urllib.parse import urlsplit
+
+from fleet.settings.store_url import read_store_url
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SHOWN = 100
@@ -111,26 +112,12 @@ class NotEmpty:
 class StoreUrl:
     """Where Redis or Valkey listens; may carry a password, which is never shown."""
 
-    schemes: tuple[str, ...] = ("redis", "rediss", "unix")
-
     def problem(self, value: object) -> str | None:
         """See `Limit.problem`."""
         try:
-            url = urlsplit(str(value))
-            port = url.port
-        except ValueError:
-            return "host or port cannot be read; write redis://host:6379/0"
-        if url.scheme not in self.schemes or "://" not in str(value):
-            return f"must begin with {', '.join(f'{s}://' for s in self.schemes)}"
-        if url.scheme == "unix":
-            return None if url.path.strip("/") else "names no socket; write unix:///run/redis.sock"
-        if not url.hostname:
-            return "names no host; write redis://host:6379/0"
-        if port == 0:
-            return "port must be 1 to 65535"
-        database = url.path.strip("/")
-        if database and not (database.isascii() and database.isdigit()):
-            return "the path must be a database number; write redis://host:6379/0"
+            read_store_url(str(value))
+        except ValueError as error:
+            return str(error)
         return None
 
     def text(self) -> str:

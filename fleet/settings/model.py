@@ -16,13 +16,16 @@ class RedisSettings:
     """The store."""
 
     url: Annotated[str, StoreUrl()] = "redis://127.0.0.1:6379/0"
-    """redis://, rediss:// or unix://; Redis or Valkey >= 6.2."""
+    """redis://, rediss:// (TLS), unix://, or with Sentinels
+    redis+sentinel://[user:password@]host:port,host:port/service/db (rediss+sentinel:// by TLS);
+    Redis or Valkey >= 6.2. See docs/redis.md."""
 
     request_timeout_seconds: Annotated[float, Range(0.01, 10)] = 0.3
     """Connect and answer, each; no retries inside. 2 x this + lease renew <= lease TTL."""
 
     min_acks: Annotated[int, Range(0, 8)] = 0
-    """Replicas that must acknowledge an acquired lease (WAIT): 0 single node, 1 with Sentinel."""
+    """Replicas that must acknowledge an acquired lease and a published map (WAIT): 0 single node,
+    1 with Sentinel."""
 
 
 @dataclass(frozen=True, slots=True)

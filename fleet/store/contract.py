@@ -22,7 +22,7 @@ MAX_EPOCH: Final = 2**50
 """No epoch above this is ever given: scripts count in doubles, and none can be that high."""
 
 MAX_MOVES: Final = 10_000
-"""About how many entries the audit stream keeps."""
+"""At most so many moves of one publication are kept, and at least about so many publications."""
 
 
 class Guard(NamedTuple):
@@ -85,7 +85,8 @@ class Publication:
     Attributes:
         shares: worker id -> its whole share; a known worker without groups has an empty share.
         removed_shares: worker ids whose share is deleted (dead workers).
-        moves: appended to the audit stream, which is bounded to about 10,000 entries.
+        moves: appended to the audit stream, the newest 10,000 of them. The stream is bounded to
+            about 10,000 entries; one holds up to 250 moves of a publication.
     """
 
     shard_map: ShardMap

@@ -1,4 +1,4 @@
-"""Connections to one Redis or Valkey server, for one purpose, that fail fast.
+"""Connections to one Redis or Valkey primary, for one purpose, that fail fast.
 
 A lease client that hangs outlives its lease, so: every connect and every answer has a short
 timeout, nothing is retried, and a call as a whole ends within twice that timeout.
@@ -20,11 +20,13 @@ from redis.asyncio.connection import (
     SSLConnection,
     UnixDomainSocketConnection,
 )
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from fleet.errors import FormatError, StoreUnavailable
+from fleet.settings.store_url import StoreUrl
+from fleet.store.faults import Fault, Faults, fault_of
 from fleet.store.scripts import Script
-from fleet.store.urls import StoreUrl
+from fleet.store.sentinel import PrimaryConnection, SecurePrimaryConnection, Sentinels
 
 log = logging.getLogger(__name__)
 
@@ -38,29 +40,44 @@ _WAIT_SHARE: Final = 0.5
 looks at such time-outs only every 0.1 s."""
 
 
+_DIRECT: Final = {False: Connection, True: SSLConnection}
+_PRIMARY: Final = {False: PrimaryConnection, True: SecurePrimaryConnection}
+
+
 class Link:
     """A small pool of connections. Safe for concurrent use by the tasks of one event loop."""
 
-    def __init__(self, url: StoreUrl, *, timeout_seconds: float, connections: int) -> None:
+    def __init__(
+        self,
+        url: StoreUrl,
+        *,
+        timeout_seconds: float,
+        connections: int,
+        faults: Faults,
+        sentinels: Sentinels | None = None,
+    ) -> None:
         """Args:
         timeout_seconds: for a connect, for an answer, and for a free connection, each.
         connections: at most so many; further callers wait.
+        faults: where what goes wrong is counted and said.
+        sentinels: asked at each connect where the primary is; None = it is where the URL says.
         """
         self._name = str(url)
         self._timeout = timeout_seconds
-        self._pool = _pool(url, timeout_seconds, connections)
+        self._pool = _pool(url, timeout_seconds, connections, sentinels)
+        self._faults = faults
         self._calls: set[asyncio.Task[list[Reply]]] = set()
         self._closed = False
 
-    async def command(self, *words: Word) -> Reply:
-        """Run one command.
+    async def command(self, name: str, key: str, *operands: Word) -> Reply:
+        """Run one command on one key.
 
         Raises:
             StoreUnavailable: no answer, or one that proves nothing.
             FormatError: the key holds something of another type.
         """
-        replies = await self._call([words])
-        return self._checked(replies[0])
+        replies = await self._call([(name, key, *operands)])
+        return self._checked(replies[0], f"{name} {key}")
 
     async def run(
         self, script: Script, keys: Sequence[str], args: Sequence[Word], *, acks: int = 0
@@ -78,11 +95,11 @@ class Link:
         replies = await self._call([("EVALSHA", script.sha, *operands), *wait])
         if isinstance(replies[0], NoScriptError):  # restarted, failed over, or SCRIPT FLUSH
             replies = await self._call([("EVAL", script.source, *operands), *wait])
-        reply = self._checked(replies[0])
-        confirmed = self._checked(replies[1]) if acks else 0
+        reply = self._checked(replies[0], f"{script.name} on {_pattern(keys)}")
+        confirmed = self._checked(replies[1], "WAIT") if acks else 0
         if confirmed < acks:
-            raise StoreUnavailable(
-                f"{self._name}: {script.name} confirmed by {confirmed} replicas, {acks} needed"
+            raise self._unknown(
+                Fault.REPLICAS, f"{script.name} confirmed by {confirmed} replicas, {acks} needed"
             )
         return reply
 
@@ -116,12 +133,11 @@ class Link:
             async with asyncio.timeout(_DEADLINE_TIMEOUTS * self._timeout):
                 replies = await self._exchange(commands)
         except TimeoutError as error:
-            raise StoreUnavailable(f"{self._name}: no answer in time") from error
+            raise self._unknown(Fault.TIMEOUT, "no answer in time") from error
         except (RedisError, OSError) as error:
-            raise StoreUnavailable(f"{self._name}: {_said(error)}") from error
-        if any(_is_read_only(reply) for reply in replies):
+            raise self._unknown(fault_of(error), _said(error)) from error
+        if any(_is_fault(reply, Fault.READ_ONLY) for reply in replies):
             # Demoted: whoever is primary now is found by connecting anew.
-            log.warning("store is read-only, reconnecting", extra={"store": self._name})
             await self._drop()
         return replies
 
@@ -137,13 +153,18 @@ class Link:
         with contextlib.suppress(RedisError, OSError):
             await self._pool.disconnect(inuse_connections=False)
 
-    def _checked(self, reply: Reply) -> Reply:
+    def _checked(self, reply: Reply, what: str) -> Reply:
         if not isinstance(reply, ResponseError):
             return reply
         text = str(reply)
         if text.startswith("FORMAT") or "WRONGTYPE" in text:
+            self._faults.saw(Fault.FORMAT, text)
             raise FormatError(f"{self._name}: {text}") from reply
-        raise StoreUnavailable(f"{self._name}: {_said(reply)}") from reply
+        raise self._unknown(fault_of(reply), f"{what}: {_said(reply)}") from reply
+
+    def _unknown(self, fault: Fault, what: str) -> StoreUnavailable:
+        self._faults.saw(fault, what)
+        return StoreUnavailable(f"{self._name}: {what}")
 
 
 def _said(error: Exception) -> str:
@@ -151,10 +172,14 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _is_read_only(reply: Reply) -> bool:
-    if isinstance(reply, ReadOnlyError):
-        return True
-    return isinstance(reply, ResponseError) and "READONLY" in str(reply)  # inside a script, on 6.2
+def _pattern(keys: Sequence[str]) -> str:
+    """Keys for a message: the fleet's, and the names of the first few."""
+    names = [key.rpartition(":")[2] if ":share:" not in key else "share:*" for key in keys]
+    return f"{keys[0].rpartition(':')[0]}:[{' '.join(dict.fromkeys(names))}]"
+
+
+def _is_fault(reply: Reply, fault: Fault) -> bool:
+    return isinstance(reply, ResponseError) and fault_of(reply) is fault
 
 
 async def _reply(connection: Connection) -> Reply:
@@ -164,7 +189,9 @@ async def _reply(connection: Connection) -> Reply:
         return error
 
 
-def _pool(url: StoreUrl, timeout_seconds: float, connections: int) -> BlockingConnectionPool:
+def _pool(
+    url: StoreUrl, timeout_seconds: float, connections: int, sentinels: Sentinels | None
+) -> BlockingConnectionPool:
     options: dict[str, Any] = {
         "db": url.db,
         "username": url.username,
@@ -176,11 +203,12 @@ def _pool(url: StoreUrl, timeout_seconds: float, connections: int) -> BlockingCo
         "retry": None,
         "protocol": 2,
     }
-    if url.scheme == "unix":
+    if url.secure:
+        options |= {"ssl_check_hostname": True, **dict(url.tls)}
+    if sentinels is not None:
+        options |= {"connection_class": _PRIMARY[url.secure], "sentinels": sentinels}
+    elif url.scheme == "unix":
         options |= {"connection_class": UnixDomainSocketConnection, "path": url.path}
     else:
-        secure = url.scheme == "rediss"
-        options |= {"connection_class": SSLConnection if secure else Connection}
-        options |= {"host": url.host, "port": url.port, "socket_keepalive": True}
-        options |= {"ssl_check_hostname": True, **dict(url.tls)} if secure else {}
+        options |= {"connection_class": _DIRECT[url.secure], "host": url.host, "port": url.port}
     return BlockingConnectionPool(max_connections=connections, timeout=timeout_seconds, **options)

@@ -6,21 +6,28 @@ the leader writes it all again.
 """
 
 import asyncio
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
+from fleet.clock import Clock, SystemClock
 from fleet.errors import FormatError, StoreRefused
 from fleet.model import EpochVersion, LeaderInfo, Member, RingSpec, ShardMap, Share
 from fleet.settings.model import RedisSettings
+from fleet.settings.store_url import parse_store_url
 from fleet.store import codec
 from fleet.store.contract import MAX_EPOCH, MAX_MOVES, Guard, Lease, MemberBeat, Move, Publication
+from fleet.store.faults import Faults
 from fleet.store.link import Link, Reply, Word
 from fleet.store.scripts import script
-from fleet.store.urls import parse_store_url
+from fleet.store.sentinel import Sentinels
 
 _LEASE_CONNECTIONS: Final = 2
 _DATA_CONNECTIONS: Final = 4
 _INLINE_GROUPS: Final = 200
 """Above this a publication is packed by a thread: 10,000 groups take about 80 ms."""
+_MAX_ENTRIES: Final = 10_000
+"""About how many entries the audit stream keeps: one a publication, more if it has many moves."""
 _INLINE_BYTES: Final = 32 * 1024
 """Above this a map is unpacked by a thread: 500 kB take about 35 ms."""
 
@@ -31,7 +38,7 @@ class RedisStore:
     The lease has connections of its own: it never waits behind a map.
     """
 
-    def __init__(self, settings: RedisSettings, fleet: str) -> None:
+    def __init__(self, settings: RedisSettings, fleet: str, clock: Clock | None = None) -> None:
         """Connects on first use.
 
         Raises:
@@ -41,11 +48,24 @@ class RedisStore:
         timeout = settings.request_timeout_seconds
         self._fleet = fleet
         self._acks = settings.min_acks
-        self._lease_link = Link(url, timeout_seconds=timeout, connections=_LEASE_CONNECTIONS)
-        self._data_link = Link(url, timeout_seconds=timeout, connections=_DATA_CONNECTIONS)
+        self._faults = Faults(str(url), clock or SystemClock())
+        self._sentinels = Sentinels(url, timeout_seconds=timeout) if url.sentinels else None
+        link = partial(
+            Link,
+            url,
+            timeout_seconds=timeout,
+            faults=self._faults,
+            sentinels=self._sentinels,
+        )
+        self._lease_link = link(connections=_LEASE_CONNECTIONS)
+        self._data_link = link(connections=_DATA_CONNECTIONS)
         self._leader, self._epoch = self._key("leader"), self._key("epoch")
         self._members, self._beats = self._key("members"), self._key("beats")
         self._map, self._ring, self._moves = self._key("map"), self._key("ring"), self._key("moves")
+
+    def errors(self) -> Mapping[str, int]:
+        """How many calls failed so far, by the kinds of `fleet.store.faults.Fault`."""
+        return self._faults.counts
 
     async def acquire(
         self, leader: LeaderInfo, *, floor: int, ttl_seconds: float, request: str
@@ -110,7 +130,7 @@ class RedisStore:
         keys = [self._leader, self._epoch, self._map, self._ring, self._moves]
         keys += [self._share_key(worker) for worker in publication.shares]
         keys += [self._share_key(worker) for worker in publication.removed_shares]
-        args = (*_writer(guard), MAX_MOVES, *values)
+        args = (*_writer(guard), _MAX_ENTRIES, *values)
         reply = await self._data_link.run(script("publish"), keys, args, acks=self._acks)
         version = publication.shard_map.version
         _raise_if_refused(reply, f"publish {version} by {guard.holder} in epoch {guard.epoch}")
@@ -149,13 +169,21 @@ class RedisStore:
         if limit <= 0:
             return ()
         reply = await self._data_link.command("XREVRANGE", self._moves, "+", "-", "COUNT", limit)
-        entries = (dict(_pairs(fields)) for _, fields in reply)
-        return tuple(codec.decode_move(entry.get(b"move", b""), self._moves) for entry in entries)
+        found: list[Move] = []
+        for _, fields in reply:
+            if len(found) >= limit:
+                break
+            entry = dict(_pairs(fields))
+            last, earlier = entry.get(b"move", b""), entry.get(b"earlier", b"")
+            found += codec.decode_moves(last, earlier, self._moves)
+        return tuple(found[:limit])
 
     async def close(self) -> None:
         """See `Store.close`."""
         await self._lease_link.close()
         await self._data_link.close()
+        if self._sentinels is not None:
+            await self._sentinels.close()
 
     def _key(self, name: str) -> str:
         return f"epp:{{{self._fleet}}}:{name}"
@@ -194,7 +222,8 @@ def _packed(publication: Publication) -> list[Word]:
     values: list[Word] = [codec.encode_map(publication.shard_map)]
     values += [codec.encode_ring(publication.ring, version), len(publication.shares)]
     values += [codec.encode_share(share) for share in publication.shares.values()]
-    values += [codec.encode_move(move) for move in publication.moves[-MAX_MOVES:]]
+    for entry in codec.encode_moves(publication.moves[-MAX_MOVES:]):
+        values += entry
     return values
 
 

@@ -24,9 +24,9 @@ from fleet.model import (
     share_of,
 )
 from fleet.model.shardmap import DeadMember
+from fleet.settings.store_url import parse_store_url
 from fleet.store import codec
 from fleet.store.contract import Move
-from fleet.store.urls import parse_store_url
 
 GROUP = GroupKey("tenant", "pool-epp", 9002)
 PLACEMENT = Placement(
@@ -99,10 +99,38 @@ def test_a_member_reads_back_equal() -> None:
     assert codec.decode_member(codec.encode_member(MEMBER), "k") == MEMBER
 
 
-def test_a_move_reads_back_equal() -> None:
-    """Every field."""
-    move = Move("g", "a", "b", "drain", EpochVersion(3, 4), 1.0, 2.0, "done")
-    assert codec.decode_move(codec.encode_move(move), "k") == move
+def moves(count: int) -> list[Move]:
+    version = EpochVersion(3, 4)
+    return [Move(f"g{n}", "a", "b", "drain", version, 1.0, 2.0, "done") for n in range(count)]
+
+
+@pytest.mark.parametrize(("count", "entries"), [(0, 0), (1, 1), (2, 1), (250, 1), (251, 2)])
+def test_moves_read_back_equal(count: int, entries: int) -> None:
+    """Every field of every move, newest first; 250 share an entry."""
+    encoded = codec.encode_moves(moves(count))
+    assert len(encoded) == entries
+    read = [move for last, rest in reversed(encoded) for move in codec.decode_moves(last, rest, "")]
+    assert read == moves(count)[::-1]
+
+
+def test_moves_of_the_version_before_and_for_it() -> None:
+    """It wrote one move an entry, as JSON; of a batch it reads the last move, as JSON."""
+    old = (
+        b'{"format":1,"move":{"group":"g0","source":"a","target":"b","reason":"drain",'
+        b'"version":[3,4],"started":1.0,"finished":2.0,"outcome":"done"}}'
+    )
+    assert codec.decode_moves(old, b"", "k") == moves(1)
+    assert codec.encode_moves(moves(1)) == [(old, b"")]
+    ((last, _),) = codec.encode_moves(moves(9))
+    assert last == old.replace(b'"g0"', b'"g8"')
+
+
+@pytest.mark.parametrize("earlier", [b"x", zlib.compress(b"{"), zlib.compress(b'{"format":1}')])
+def test_a_damaged_batch_is_named_by_its_key(earlier: bytes) -> None:
+    """What cannot be read is never left out in silence."""
+    ((last, _),) = codec.encode_moves(moves(1))
+    with pytest.raises(FormatError, match="the-key"):
+        codec.decode_moves(last, earlier, "the-key")
 
 
 def test_the_next_format_is_read_with_unknown_fields_ignored() -> None:
@@ -165,7 +193,11 @@ def test_damage_is_named_by_its_key(damaged: bytes) -> None:
 @pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b"null", b'{"format": "1"}', b"\xff"])
 def test_damaged_json_is_named_by_its_key(damaged: bytes) -> None:
     """The same for values that are plain JSON."""
-    for decode in (codec.decode_member, codec.decode_leader, codec.decode_move):
+
+    def decode_move(raw: bytes, key: str) -> object:
+        return codec.decode_moves(raw, b"", key)
+
+    for decode in (codec.decode_member, codec.decode_leader, decode_move):
         with pytest.raises(FormatError, match="the-key"):
             decode(damaged, "the-key")
 

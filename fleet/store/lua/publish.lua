@@ -1,6 +1,6 @@
 -- Write one generation of the map with all that goes with it, guarded.
 -- KEYS: leader, epoch, map, ring, moves, a key per share to write, a key per share to delete
--- ARGV: holder id, epoch, '1' if its lease is elsewhere, longest stream, map, ring, number of shares, a value per share, a value per move
+-- ARGV: holder id, epoch, '1' if its lease is elsewhere, longest stream, map, ring, number of shares, a value per share, two values per entry of the stream: its last move, those before it or ''
 -- Returns: {'OK'} (also for a repetition) or {'REFUSED', why, holder, epoch}.
 local FIRST_SHARE_KEY, FIRST_VALUE = 6, 8
 local held, refusal = may_write(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3])
@@ -30,7 +30,12 @@ end
 for i = FIRST_SHARE_KEY + shares, #KEYS do
   redis.call('DEL', KEYS[i])
 end
-for i = FIRST_VALUE + shares, #ARGV do
-  redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[4], '*', 'move', ARGV[i])
+for i = FIRST_VALUE + shares, #ARGV, 2 do
+  local last, earlier = ARGV[i], ARGV[i + 1]
+  if earlier == '' then
+    redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[4], '*', 'move', last)
+  else
+    redis.call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[4], '*', 'move', last, 'earlier', earlier)
+  end
 end
 return {'OK'}

@@ -14,11 +14,13 @@ from coordinator.election.redis import StoreElection
 from coordinator.estate import Estate
 from coordinator.explain import Explained, Explainer
 from coordinator.follower import Follower
+from coordinator.grpc_reach import GrpcReach
 from coordinator.internal import MapFeed, start_internal
 from coordinator.knowledge import Knowledge
 from coordinator.leader.surroundings import Surroundings
 from coordinator.leader.term import LeaderTerm
 from coordinator.metrics import Metrics
+from coordinator.reach import Reach
 from coordinator.routes.contract import Routes
 from coordinator.view import NotLeading
 from coordinator.web import start_web
@@ -49,6 +51,7 @@ class Parts:
         cluster: the API server that the source reads; None = it reads none, and nobody looks at
             Services or at the workers' pods.
         certificates: of the internal port; None = it speaks plaintext.
+        reach: the ways to workers and to the leader; None = gRPC and TCP.
         read_access: decides who may read by HTTP; None = everybody.
     """
 
@@ -60,6 +63,7 @@ class Parts:
     elect: Elect | None = None
     cluster: KubeApi | None = None
     certificates: Certificates | None = None
+    reach: Reach | None = None
     read_access: Decides | None = None
 
 
@@ -71,7 +75,10 @@ class Coordinator:
         self._settings = settings
         self._token = token
         self._parts = parts
+        self._reach = parts.reach or GrpcReach(token, parts.certificates)
         self._knowledge = Knowledge()
+        self.feed = MapFeed(self._knowledge, self.leading, parts.certificates, parts.clock)
+        """What followers are told."""
         self._metrics = Metrics()
         self._supervisor = Supervisor(lambda reason: None)
         self._term: LeaderTerm | None = None
@@ -104,13 +111,11 @@ class Coordinator:
             access=self._parts.read_access,
         )
         try:
-            certificates = self._parts.certificates
-            feed = MapFeed(self._knowledge, self.leading, certificates, self._parts.clock)
             server, internal_port = await start_internal(
-                feed, token=self._token, host=own.host, port=own.internal_port
+                self.feed, token=self._token, host=own.host, port=own.internal_port
             )
             try:
-                await self._take_part(self._me(web.port, internal_port), stop)
+                await self.take_part(self._me(web.port, internal_port), stop)
             finally:
                 await server.stop(None)
         finally:
@@ -120,7 +125,8 @@ class Coordinator:
         host = self._settings.coordinator.advertise_host or self._settings.coordinator.host
         return LeaderInfo(self._id, host_port(host, http_port), host_port(host, internal_port))
 
-    async def _take_part(self, me: LeaderInfo, stop: asyncio.Event) -> None:
+    async def take_part(self, me: LeaderInfo, stop: asyncio.Event) -> None:
+        """All that `run` does between opening and closing its listeners, which are at `me`."""
         parts = self._parts
         estate = self._estate = Estate(
             self._settings,
@@ -154,10 +160,9 @@ class Coordinator:
             store=parts.store,
             leader=self._known_leader,
             leading=self.leading,
-            token=self._token,
+            reach=self._reach,
             poll_seconds=self._settings.coordinator.map_poll_seconds,
             clock=parts.clock,
-            certificates=parts.certificates,
         )
         try:
             self._supervisor.run(follower.run(), "follower")
@@ -200,7 +205,7 @@ class Coordinator:
             raise RuntimeError("a term began before the candidate did")
         surroundings = Surroundings(
             self._settings,
-            self._token,
+            self._reach,
             self._parts.store,
             self._parts.routes,
             self._estate.groups,
@@ -211,7 +216,6 @@ class Coordinator:
             self._pods,
             self._costs,
             in_store=self._election is None or self._election.in_store,
-            certificates=self._parts.certificates,
         )
         term = LeaderTerm(leadership, surroundings, self._candidate.require_epoch_above)
         self._term = term

@@ -6,18 +6,10 @@ Either way alone is enough. While this coordinator leads, it learns from itself.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
-
-import grpc
-import grpc.aio
 
 from coordinator.knowledge import Knowledge
-from fleet.certificates import Certificates, Role
+from coordinator.reach import LeaderReach, StreamEnded
 from fleet.clock import Clock
-from fleet.control.codec import MAX_MESSAGE_BYTES, decode_map_update
-from fleet.control.handshake import fault
-from fleet.control.messages import WATCH_MAP_METHOD
-from fleet.control.transport import dial
 from fleet.errors import FleetError
 from fleet.model import LeaderInfo
 from fleet.model.identity import NONE
@@ -32,12 +24,6 @@ SILENT_SECONDS = 3.0
 LOOK_SECONDS = 0.1
 """How often a follower without a stream looks whether there is a leader."""
 
-CHANNEL_OPTIONS: list[tuple[str, int]] = [
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-]
-
 
 class Follower:
     """Keeps `knowledge` fresh while somebody else leads."""
@@ -49,10 +35,9 @@ class Follower:
         store: Store,
         leader: Callable[[], LeaderInfo | None],
         leading: Callable[[], bool],
-        token: str,
+        reach: LeaderReach,
         poll_seconds: float,
         clock: Clock,
-        certificates: Certificates | None = None,
     ) -> None:
         """Args:
         leader: who leads now, as the lease says.
@@ -62,10 +47,9 @@ class Follower:
         self._store = store
         self._leader = leader
         self._leading = leading
-        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._reach = reach
         self._poll_seconds = poll_seconds
         self._clock = clock
-        self._certificates = certificates
         self._loud = RateLimited(log, clock)
         self._hears = False
 
@@ -104,34 +88,29 @@ class Follower:
 
     async def _follow(self, leader: LeaderInfo) -> None:
         """Read from one leader until its stream ends or another one leads."""
-        channel: Any = dial(leader.internal, self._certificates, Role.COORDINATOR, CHANNEL_OPTIONS)
-        call = channel.unary_stream(WATCH_MAP_METHOD)(b"", metadata=self._metadata)
+        stream = self._reach.map_stream(leader)
         try:
             while not self._leading() and self._leader() == leader:
                 async with asyncio.timeout(SILENT_SECONDS):
-                    data = await call.read()
-                if not isinstance(data, bytes):
+                    update = await stream.receive()
+                if update is None:
                     return
-                update = decode_map_update(data)
                 self._hears = True
                 if update.shard_map is not None:
                     self._knowledge.learn_map(update.shard_map)
                 if not self._leading():
                     self._knowledge.learn_members(update.members)
-        except (grpc.aio.AioRpcError, TimeoutError, FleetError) as error:
+        except (TimeoutError, FleetError) as error:
             why = await self._why(leader, error)
             self._loud.log(
                 logging.INFO, "leader's map stream ended", key=leader.id, extra={"why": why}
             )
         finally:
             self._hears = False
-            call.cancel()
-            await channel.close(None)
+            await stream.close()
 
     async def _why(self, leader: LeaderInfo, error: Exception) -> str:
-        if not isinstance(error, grpc.aio.AioRpcError):
+        if not isinstance(error, StreamEnded):
             return str(error)
-        found = None
-        if self._certificates is not None and error.code() is grpc.StatusCode.UNAVAILABLE:
-            found = await fault(leader.internal, self._certificates, Role.COORDINATOR)
-        return found or f"{error.code().name}: {(error.details() or '')[:500]}"
+        found = await self._reach.leader_fault(leader) if error.unreached else None
+        return found or f"{error.code}: {str(error)[:500]}"

@@ -5,8 +5,9 @@ follower costs one message, never a queue.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -55,8 +56,20 @@ class MapFeed:
         self._loud = RateLimited(log, clock or SystemClock())
         self._followers = 0
 
+    async def updates(self) -> AsyncGenerator[MapUpdate, None]:
+        """Now, after each change, and every second; ends when this coordinator does not lead."""
+        sent: ShardMap | None = None
+        while self._leading():
+            revision = self._knowledge.revision
+            shard_map = self._knowledge.shard_map
+            news = None if shard_map is sent else shard_map
+            yield MapUpdate(news, self._knowledge.members)
+            sent = shard_map
+            await asyncio.sleep(GAP_SECONDS)
+            await self._change(revision)
+
     async def watch(self, _: bytes, context: Context) -> AsyncIterator[bytes]:
-        """Push now, after each change, and every second."""
+        """One call of the WatchMap method, from its beginning to its end."""
         why = stranger(context, self.certificates, Role.COORDINATOR)
         if why is not None:
             await self.refuse(context, grpc.StatusCode.PERMISSION_DENIED, why)
@@ -64,15 +77,9 @@ class MapFeed:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many followers")
         self._followers += 1
         try:
-            sent: ShardMap | None = None
-            while self._leading():
-                revision = self._knowledge.revision
-                shard_map = self._knowledge.shard_map
-                news = None if shard_map is sent else shard_map
-                yield encode(MapUpdate(news, self._knowledge.members))
-                sent = shard_map
-                await asyncio.sleep(GAP_SECONDS)
-                await self._change(revision)
+            async with contextlib.aclosing(self.updates()) as updates:
+                async for update in updates:
+                    yield encode(update)
         finally:
             self._followers -= 1
         await context.abort(grpc.StatusCode.UNAVAILABLE, "this coordinator does not lead")

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from coordinator.leader.probe import answers
 from coordinator.membership import Membership
+from coordinator.reach import WorkerReach
 from fleet.clock import Clock
 from fleet.model import Member
 
@@ -13,9 +13,12 @@ CHECKS_IN_FLIGHT = 64
 class HealthChecks:
     """The checks of one term."""
 
-    def __init__(self, membership: Membership, *, gap_seconds: float, clock: Clock) -> None:
+    def __init__(
+        self, membership: Membership, reach: WorkerReach, *, gap_seconds: float, clock: Clock
+    ) -> None:
         """`gap_seconds` lie between two rounds."""
         self._membership = membership
+        self._reach = reach
         self._gap_seconds = gap_seconds
         self._clock = clock
         self._limit = asyncio.Semaphore(CHECKS_IN_FLIGHT)
@@ -29,6 +32,6 @@ class HealthChecks:
 
     async def _check(self, member: Member) -> None:
         async with self._limit:
-            answered = await answers(member.addresses)
+            answered = await self._reach.answers(member.addresses)
         now = self._clock.monotonic()
         self._membership.health_checked(member, answered=answered, now=now)

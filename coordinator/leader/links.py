@@ -6,28 +6,18 @@ ports refuse connections, and dials again.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
-
-import grpc
-import grpc.aio
+from typing import NamedTuple, Protocol
 
 from coordinator.leader.doubt import LeaseInDoubt
-from coordinator.leader.probe import connect_both
+from coordinator.reach import ControlStream, StreamEnded, WorkerReach
 from coordinator.verdicts import Answer, Connect
-from fleet.certificates import Certificates, Role
 from fleet.clock import Clock
-from fleet.control import codec
-from fleet.control.handshake import fault
 from fleet.control.messages import (
-    CONTROL_METHOD,
     MAX_ASKED,
-    SEEN_EPOCH_KEY,
     Ask,
     Assign,
-    Down,
     LeaderHello,
     Owners,
     Report,
@@ -36,7 +26,6 @@ from fleet.control.messages import (
     WorkerHello,
     WorkerPeer,
 )
-from fleet.control.transport import dial
 from fleet.errors import FormatError
 from fleet.model import GroupKey, Member, Share
 from fleet.settings.model import MembershipSettings
@@ -56,24 +45,6 @@ FAULT_GAP_SECONDS = 10.0
 
 LAST_WORD_SECONDS = 1.0
 """How long a worker may take to read its verdict, and to how soon it is told again."""
-
-CHANNEL_OPTIONS: list[tuple[str, int]] = [
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 3_000),
-    ("grpc.max_receive_message_length", codec.MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", codec.MAX_MESSAGE_BYTES),
-]
-
-Call = grpc.aio.StreamStreamCall[bytes, bytes]
-
-
-def _open(channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...]) -> Call:
-    """Open the control stream for messages that are bytes already."""
-    untyped: Any = channel
-    call: Call = untyped.stream_stream(CONTROL_METHOD)(metadata=metadata)
-    return call
 
 
 class LinkEvents(Protocol):
@@ -120,20 +91,18 @@ class Link:
         contact: Member,
         *,
         hello: Callable[[], LeaderHello],
-        metadata: tuple[tuple[str, str], ...],
+        reach: WorkerReach,
         settings: MembershipSettings,
         events: LinkEvents,
         owners: OwnersOf,
         clock: Clock,
-        certificates: Certificates | None = None,
     ) -> None:
         self.contact = contact
         self._owners = owners
-        self._certificates = certificates
         self._fault: str | None = None
         self._fault_sought = float("-inf")
         self._hello = hello
-        self._metadata = metadata
+        self._reach = reach
         self._settings = settings
         self._events = events
         self._clock = clock
@@ -196,51 +165,45 @@ class Link:
 
     async def _session(self) -> bool:
         """Dial and stay until the stream ends. Returns whether the worker joined."""
-        channel = dial(
-            self.contact.addresses.internal, self._certificates, Role.WORKER, CHANNEL_OPTIONS
-        )
-        call = _open(channel, self._metadata)
+        stream = self._reach.control(self.contact)
         joined = False
         try:
-            member = await self._introduce(call)
+            member = await self._introduce(stream)
             if member is not None:
                 joined = True
-                await self._talk(call, member)
-            await self._ended(call)
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
-            await self._failed(call, error)
+                await self._talk(stream, member)
+        except StreamEnded as end:
+            await self._learn(end)
         except FormatError as error:
             self._loud.warning("unreadable worker", key=self.contact.id, error=error)
-        except LeaseInDoubt:
-            pass  # no hello without a lease
+        except (LeaseInDoubt, TimeoutError):
+            pass  # no hello without a lease, or none in time
         finally:
             if self._joined is not None:
                 self._events.down(self._joined)
                 self._joined = None
-            call.cancel()
-            await channel.close(None)
+            await stream.close()
         return joined
 
-    async def _introduce(self, call: Call) -> Member | None:
+    async def _introduce(self, stream: ControlStream) -> Member | None:
         async with asyncio.timeout(OPEN_SECONDS):
-            await self._write(call, self._hello())
-            data = await call.read()
-        if not isinstance(data, bytes):
+            await stream.send(self._hello())
+            message = await stream.receive()
+        if message is None:
             return None
-        message = codec.decode_up(data)
         if not isinstance(message, WorkerHello):
             raise FormatError(f"{self.contact.id} said {type(message).__name__} before hello")
         member = message.member
         answer = self._events.hello(member)
         if answer is not Answer.JOINED:
-            await self._last_word(call, member, answer)
+            await self._last_word(stream, member, answer)
             return None
         self._joined = member
         self._sent = None
         self._fault, self._fault_sought = None, float("-inf")
         return member
 
-    async def _last_word(self, call: Call, member: Member, answer: Answer) -> None:
+    async def _last_word(self, stream: ControlStream, member: Member, answer: Answer) -> None:
         duplicate = answer is Answer.DUPLICATE
         reason = (
             f"the id {member.id} belongs to another running worker"
@@ -252,16 +215,16 @@ class Link:
             extra={"worker": member.id, "incarnation": member.incarnation, "why": answer.value},
         )
         async with asyncio.timeout(LAST_WORD_SECONDS):
-            await self._write(call, Verdict(member.incarnation, answer.value, reason))
-            await call.done_writing()
-            while isinstance(await call.read(), bytes):
+            await stream.send(Verdict(member.incarnation, answer.value, reason))
+            await stream.finish()
+            while await stream.receive() is not None:
                 pass
 
-    async def _talk(self, call: Call, member: Member) -> None:
+    async def _talk(self, stream: ControlStream, member: Member) -> None:
         """Read and write until either ends."""
         tasks = [
-            asyncio.create_task(self._send(call), name=f"send {member.id}"),
-            asyncio.create_task(self._receive(call, member), name=f"receive {member.id}"),
+            asyncio.create_task(self._send(stream), name=f"send {member.id}"),
+            asyncio.create_task(self._receive(stream, member), name=f"receive {member.id}"),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -274,110 +237,83 @@ class Link:
             if not task.cancelled():
                 task.result()
 
-    async def _send(self, call: Call) -> None:
+    async def _send(self, stream: ControlStream) -> None:
         while True:
             self._wake.clear()
             share = self._share
             if share is not None and self._meant(share):
-                await self._send_news(call, _Told(share, self._others, self._peers))
+                await self._send_news(stream, _Told(share, self._others, self._peers))
             if self._asked:
                 asked, self._asked = self._asked, ()
-                await self._write(call, self._owners(asked))
+                await stream.send(self._owners(asked))
             if self._drain is not None:
                 on, handed = self._drain
                 self._drain = None
-                await self._write(call, SetDrain(on))
+                await stream.send(SetDrain(on))
                 if not handed.done():
                     handed.set_result(None)
             await self._wake.wait()
 
-    async def _send_news(self, call: Call, told: _Told) -> None:
+    async def _send_news(self, stream: ControlStream, told: _Told) -> None:
         sent, self._sent = self._sent, told
         if sent is None:
-            await self._write(call, Assign(*told))
+            await stream.send(Assign(*told))
         elif any(new is not old for new, old in zip(told, sent, strict=True)):
             peers = None if told.peers is sent.peers else told.peers
-            await self._write(call, Assign(told.share, told.others, peers))
+            await stream.send(Assign(told.share, told.others, peers))
 
     def _meant(self, share: Share) -> bool:
         return self._joined is not None and share.incarnation == self._joined.incarnation
 
-    async def _receive(self, call: Call, member: Member) -> None:
+    async def _receive(self, stream: ControlStream, member: Member) -> None:
         while True:
             # A stream that carries nothing for this long is dialled anew.
             async with asyncio.timeout(2 * self._settings.ttl_seconds):
-                data = await call.read()
-            if not isinstance(data, bytes):
+                message = await stream.receive()
+            if message is None:
                 return
-            message = codec.decode_up(data)
             if isinstance(message, Report):
                 self._events.reported(member, message)
             elif isinstance(message, Ask):
                 self._asked = message.groups[:MAX_ASKED]
                 self._wake.set()
 
-    async def _write(self, call: Call, message: Down) -> None:
-        await call.write(codec.encode(message))
-
     # -- after it -------------------------------------------------------------------------------
 
-    async def _ended(self, call: Call) -> None:
-        """The worker ended the stream by itself; its reason may be that it saw a higher epoch."""
-        async with asyncio.timeout(LAST_WORD_SECONDS):
-            code = await call.code()
-            trailing = await call.trailing_metadata()
-        self._learn(code, trailing, await call.details())
+    async def _learn(self, end: StreamEnded) -> None:
+        if end.seen_epoch is not None:
+            self._events.epoch_seen(end.seen_epoch)
+        if await self._turned_down(end) or end.code in ("OK", "CANCELLED"):
+            return
+        self._loud.log(
+            logging.INFO,
+            "control stream down",
+            key=self.contact.id,
+            extra={"worker": self.contact.id, "code": end.code, "details": str(end)},
+        )
 
-    async def _failed(self, call: Call, error: Exception) -> None:
-        if isinstance(error, grpc.aio.AioRpcError):
-            if not await self._turned_down(error.code()):
-                self._learn(error.code(), error.trailing_metadata(), error.details())
-        elif call.done():
-            with contextlib.suppress(TimeoutError):
-                await self._ended(call)
-
-    async def _turned_down(self, code: grpc.StatusCode) -> bool:
+    async def _turned_down(self, end: StreamEnded) -> bool:
         """Whether the two sides' certificates are what is wrong; then it is said loudly.
 
         Of a worker that had joined they are good: it is gone, and nothing may hold that up.
         """
-        if self._certificates is None or self._joined is not None:
-            return False
-        if code is not grpc.StatusCode.UNAVAILABLE:
+        if self._joined is not None or not end.unreached:
             return False
         now = self._clock.monotonic()
         if now - self._fault_sought >= FAULT_GAP_SECONDS:
             self._fault_sought = now
-            address = self.contact.addresses.internal
-            self._fault = await fault(address, self._certificates, Role.WORKER)
+            self._fault = await self._reach.worker_fault(self.contact)
             if self._fault is not None:
+                address = self.contact.addresses.internal
                 extra = {"worker": self.contact.id, "peer": address, "why": self._fault}
                 log.warning("worker not reached by TLS", extra=extra)
         return self._fault is not None
-
-    def _learn(
-        self,
-        code: grpc.StatusCode,
-        trailing: Any,
-        details: str | None,
-    ) -> None:
-        for key, value in trailing or ():
-            text = value.decode() if isinstance(value, bytes) else value
-            if key == SEEN_EPOCH_KEY and text.isascii() and text.isdigit():
-                self._events.epoch_seen(int(text))
-        if code not in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED):
-            self._loud.log(
-                logging.INFO,
-                "control stream down",
-                key=self.contact.id,
-                extra={"worker": self.contact.id, "code": code.name, "details": details or ""},
-            )
 
     async def _look_at_ports(self) -> None:
         """Two looks, `refusal_gap_seconds` apart; the second only if both ports refused."""
         addresses = self.contact.addresses
         for last in (False, True):
-            ext_proc, health = await connect_both(addresses)
+            ext_proc, health = await self._reach.connects(addresses)
             self._events.connects(self.contact, ext_proc, health)
             if last or ext_proc is not Connect.REFUSED or health is not Connect.REFUSED:
                 return

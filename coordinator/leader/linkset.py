@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from coordinator.leader.links import Link, LinkEvents, OwnersOf
-from fleet.certificates import Certificates
+from coordinator.reach import WorkerReach
 from fleet.clock import Clock
 from fleet.control.messages import LeaderHello, WorkerPeer
 from fleet.model import Member, Share
@@ -19,21 +19,19 @@ class Links:
         group: asyncio.TaskGroup,
         *,
         hello: Callable[[], LeaderHello],
-        token: str,
+        reach: WorkerReach,
         settings: MembershipSettings,
         events: LinkEvents,
         owners: OwnersOf,
         clock: Clock,
-        certificates: Certificates | None = None,
     ) -> None:
         self._group = group
         self._hello = hello
-        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._reach = reach
         self._settings = settings
         self._events = events
         self._owners = owners
         self._clock = clock
-        self._certificates = certificates
         self._links: dict[tuple[str, str], tuple[Link, asyncio.Task[None]]] = {}
         self._shares: Mapping[str, Share] = {}
         self._accepting: frozenset[str] | None = None
@@ -53,12 +51,11 @@ class Links:
             link = Link(
                 member,
                 hello=self._hello,
-                metadata=self._metadata,
+                reach=self._reach,
                 settings=self._settings,
                 events=self._events,
                 owners=self._owners,
                 clock=self._clock,
-                certificates=self._certificates,
             )
             share = self._shares.get(member.id)
             if share is not None:

@@ -6,10 +6,10 @@ from coordinator.deletion_cost import DeletionCosts
 from coordinator.groups import PoolGroups
 from coordinator.knowledge import Knowledge
 from coordinator.metrics import Metrics
+from coordinator.reach import WorkerReach
 from coordinator.routes.contract import Routes
 from coordinator.services import ServiceKeeper
 from coordinator.worker_pods import WorkerPods
-from fleet.certificates import Certificates
 from fleet.clock import Clock
 from fleet.settings.model import Settings
 from fleet.store.contract import Store
@@ -20,14 +20,14 @@ class Surroundings:
     """What a term works with; all of it outlives the term.
 
     Attributes:
+        reach: the ways to the workers.
         pods: of the workers, where they are pods.
         costs: what their going would move is written on those pods.
         in_store: whether the lease is in the store.
-        certificates: of the internal port; None = it speaks plaintext.
     """
 
     settings: Settings
-    token: str
+    reach: WorkerReach
     store: Store
     routes: Routes
     groups: PoolGroups
@@ -38,4 +38,3 @@ class Surroundings:
     pods: WorkerPods | None = None
     costs: DeletionCosts | None = None
     in_store: bool = True
-    certificates: Certificates | None = None

@@ -137,12 +137,11 @@ class LeaderTerm:
                 self._links = Links(
                     tasks,
                     hello=self._hello,
-                    token=self._around.token,
+                    reach=self._around.reach,
                     settings=self._settings.membership,
                     events=self._signals,
                     owners=lambda groups: owners_in(self._previous, groups),
                     clock=self._clock,
-                    certificates=self._around.certificates,
                 )
                 self._publisher = Publisher(
                     store=self._storing(tasks),
@@ -160,8 +159,11 @@ class LeaderTerm:
                     work = costs.run(self._weights, self._leadership.valid)
                     tasks.create_task(work, name="deletion costs")
                 tasks.create_task(self._store_watch.run(), name="store")
+                listening = self._signals.listen(self._settings.membership.ttl_seconds / 8)
+                tasks.create_task(listening, name="listening")
                 checks = HealthChecks(
                     self._membership,
+                    self._around.reach,
                     gap_seconds=self._settings.membership.heartbeat_seconds,
                     clock=self._clock,
                 )
@@ -264,6 +266,7 @@ class LeaderTerm:
                     "worker": member.id,
                     "incarnation": member.incarnation,
                     "signal": death.signal.value,
+                    "why": death.why,
                 },
             )
             current = self._membership.current(member.id)

@@ -6,8 +6,8 @@ one of the highest epoch, and of two with the same epoch the newer one.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn, Protocol
 
 import grpc
 
@@ -45,7 +45,39 @@ REPORT_GAP_SECONDS = 0.02
 MAX_CALLS = 4096
 """Calls at once: a leader needs one, each forwarded stream is one."""
 
-Context = grpc.aio.ServicerContext[Any, Any]
+
+class Context(Protocol):
+    """One call as its server sees it: gRPC's `ServicerContext`, as far as it is used here.
+
+    `read` and `write` raise what `_is_broken_stream` knows once the call is over; the call's own
+    task is cancelled then.
+    """
+
+    async def read(self) -> Any:
+        """The next message's bytes; `grpc.aio.EOF` at the end of the stream."""
+        ...
+
+    async def write(self, message: Any) -> None:
+        """Send a message; returns once it is on its way."""
+        ...
+
+    async def abort(
+        self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()
+    ) -> NoReturn:
+        """End the call with this status, by raising."""
+        ...
+
+    def set_trailing_metadata(self, trailing_metadata: Any) -> None:
+        """Send these pairs with the status."""
+        ...
+
+    def peer(self) -> str:
+        """Who calls."""
+        ...
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """What TLS knows of the caller."""
+        ...
 
 
 class Commands(Protocol):

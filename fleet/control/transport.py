@@ -4,8 +4,8 @@ A server takes only peers that the fleet's CA signed, a client only the role tha
 by name: addresses are IPs of pods. New files count for the next handshake; open connections stay.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -66,9 +66,15 @@ def dial(
     return grpc.aio.secure_channel(address, credentials, options=[*options, named])
 
 
-def stranger(
-    context: grpc.aio.ServicerContext[Any, Any], certificates: Certificates | None, role: Role
-) -> str | None:
+class Caller(Protocol):
+    """A call, as far as it tells who makes it."""
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """What TLS knows of the caller."""
+        ...
+
+
+def stranger(context: Caller, certificates: Certificates | None, role: Role) -> str | None:
     """Why the caller is not the role of this fleet that it must be; None if it is.
 
     To be asked before anything is read from the call.
@@ -82,7 +88,5 @@ def stranger(
     return f"its certificate is for {', '.join(names)[:200] or 'no DNS name'}, not for {wanted}"
 
 
-def _dns_names(context: grpc.aio.ServicerContext[Any, Any]) -> Sequence[bytes]:
-    properties: Any = context.auth_context()
-    names: Sequence[bytes] = properties.get("peer_dns", ())
-    return names
+def _dns_names(context: Caller) -> Iterable[bytes]:
+    return context.auth_context().get("peer_dns", ())

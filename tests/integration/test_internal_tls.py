@@ -14,6 +14,7 @@ import grpc.aio
 import pytest
 
 from coordinator.follower import Follower
+from coordinator.grpc_reach import GrpcReach
 from coordinator.internal import MapFeed, start_internal
 from coordinator.knowledge import Knowledge
 from coordinator.leader.links import Link
@@ -202,12 +203,11 @@ async def linked(running: Running, own: Certificates | None) -> AsyncIterator[Ev
     link = Link(
         Member("worker-0", "", running.worker.addresses),
         hello=lambda: LeaderHello("default", 1, ME),
-        metadata=(("authorization", f"Bearer {TOKEN}"),),
+        reach=GrpcReach(TOKEN, own),
         settings=MembershipSettings(),
         events=events,
         owners=lambda _: Owners(NONE, ()),
         clock=CLOCK,
-        certificates=own,
     )
     task = asyncio.create_task(link.run())
     try:
@@ -294,10 +294,9 @@ async def following(address: str, own: Certificates | None) -> AsyncIterator[Kno
         store=MemoryStore(CLOCK, MemoryServer(CLOCK)),
         leader=lambda: LeaderInfo("c0", "h:1", address),
         leading=lambda: False,
-        token=TOKEN,
+        reach=GrpcReach(TOKEN, own),
         poll_seconds=0.1,
         clock=CLOCK,
-        certificates=own,
     )
     task = asyncio.create_task(follower.run())
     try:

@@ -53,22 +53,30 @@ def eds_cluster(name: str, file: Path, *, service: str | None = None, http2: boo
     return cluster
 
 
-def http_listener(name: str, cluster: str, *, filters: tuple[Json, ...] = ()) -> Json:
+def http_listener(
+    name: str,
+    cluster: str = "",
+    *,
+    filters: tuple[Json, ...] = (),
+    routes: tuple[Json, ...] = (),
+) -> Json:
     """A listener on a free loopback port that sends everything to `cluster`.
 
     Args:
         filters: HTTP filters before the router.
+        routes: instead of that one for everything.
     """
     router = {
         "name": "envoy.filters.http.router",
         "typed_config": {"@type": _TYPE + "extensions.filters.http.router.v3.Router"},
     }
-    route = {"match": {"prefix": "/"}, "route": {"cluster": cluster}}
+    everything = {"match": {"prefix": "/"}, "route": {"cluster": cluster}}
+    host = {"name": "all", "domains": ["*"], "routes": list(routes) or [everything]}
     manager = {
         "@type": _TYPE
         + "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": name,
-        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
+        "route_config": {"virtual_hosts": [host]},
         "http_filters": [*filters, router],
     }
     chain = {

@@ -1,15 +1,21 @@
-"""A TCP proxy that a test can cut: what stands between a client and its server."""
+"""A TCP proxy that a test can cut or turn: what stands between a client and its server."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
 class TcpProxy:
-    """Listens on a port of loopback and passes bytes on, until it is cut."""
+    """Listens on a port of loopback and passes bytes, ends and resets on, until it is cut.
 
-    def __init__(self, host: str, port: int) -> None:
+    A connection stays with the server that it was opened to.
+
+    Args:
+        host: of the server behind.
+        port: of the server behind; 0 = none yet, connections are reset.
+    """
+
+    def __init__(self, host: str = "", port: int = 0) -> None:
         self.port = 0
         self._behind = (host, port)
         self._server: asyncio.Server | None = None
@@ -25,6 +31,10 @@ class TcpProxy:
             yield proxy
         finally:
             await proxy.cut()
+
+    def lead_to(self, host: str, port: int) -> None:
+        """Where connections go that are opened from now on; port 0 = nowhere."""
+        self._behind = (host, port)
 
     async def cut(self) -> None:
         """Reset all connections and refuse new ones."""
@@ -42,22 +52,28 @@ class TcpProxy:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            behind_reader, behind_writer = await asyncio.open_connection(*self._behind)
-            self._writers |= {writer, behind_writer}
-            try:
-                await asyncio.gather(_pass(reader, behind_writer), _pass(behind_reader, writer))
-            finally:
-                for each in (writer, behind_writer):
-                    self._writers.discard(each)
-                    each.transport.abort()
+        host, port = self._behind
+        try:
+            if not port:
+                raise ConnectionRefusedError
+            behind_reader, behind_writer = await asyncio.open_connection(host, port)
+        except OSError:
+            writer.transport.abort()
             return
-        writer.transport.abort()
+        self._writers |= {writer, behind_writer}
+        try:
+            await asyncio.gather(_pass(reader, behind_writer), _pass(behind_reader, writer))
+        finally:
+            for each in (writer, behind_writer):
+                self._writers.discard(each)
+                each.close()
 
 
 async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
+    try:
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()
-    writer.transport.abort()
+        writer.write_eof()
+    except OSError:
+        writer.transport.abort()

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.bench.rows import Row
-from tests.soak.estate import Estate, estate, pod_ip, say
+from tests.own_network import pod_ip
+from tests.soak.estate import Estate, estate, say
 from tests.soak.picks import NoPick
 from tests.soak.table import percentile
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from tests.bench.rows import Row
 from tests.control_plane.objects import delete_pod
-from tests.soak.estate import WORKER_COUNT, Estate, estate, pod_ip, say
+from tests.own_network import pod_ip
+from tests.soak.estate import WORKER_COUNT, Estate, estate, say
 from tests.soak.model_servers import PORT
 from tests.soak.picks import NoPick
 from tests.soak.table import percentile

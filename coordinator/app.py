@@ -17,6 +17,7 @@ from coordinator.follower import Follower
 from coordinator.grpc_reach import GrpcReach
 from coordinator.internal import MapFeed, start_internal
 from coordinator.knowledge import Knowledge
+from coordinator.leader.storing import StoreLag
 from coordinator.leader.surroundings import Surroundings
 from coordinator.leader.term import LeaderTerm
 from coordinator.metrics import Metrics
@@ -80,6 +81,7 @@ class Coordinator:
         self.feed = MapFeed(self._knowledge, self.leading, parts.certificates, parts.clock)
         """What followers are told."""
         self._metrics = Metrics()
+        self._store_lag = StoreLag(parts.clock)
         self._supervisor = Supervisor(lambda reason: None)
         self._term: LeaderTerm | None = None
         self._candidate: Candidate | None = None
@@ -93,6 +95,7 @@ class Coordinator:
         if parts.certificates is not None:
             self._metrics.show_expiry(parts.certificates.expiry_seconds)
         self._metrics.show_source(parts.source)
+        self._metrics.show_store(parts.store, self._store_lag.seconds)
         self._metrics.show_routes(parts.routes)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -216,6 +219,7 @@ class Coordinator:
             self._pods,
             self._costs,
             in_store=self._election is None or self._election.in_store,
+            store_lag=self._store_lag,
         )
         term = LeaderTerm(leadership, surroundings, self._candidate.require_epoch_above)
         self._term = term

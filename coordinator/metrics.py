@@ -16,6 +16,8 @@ from coordinator.view import View
 from fleet.model import MemberState, Phase, Reason
 from fleet.sources.contract import Source
 from fleet.sources.metrics import SourceCollector
+from fleet.store.contract import Store
+from fleet.store.metrics import StoreCollector
 
 
 class Metrics:
@@ -51,6 +53,17 @@ class Metrics:
     def show_source(self, source: Source) -> None:
         """Export how old the copy of pools is, and what its lists and watches do."""
         self.registry.register(SourceCollector(source))
+
+    def show_store(self, store: Store, behind_seconds: Callable[[], float]) -> None:
+        """Export what goes wrong with the store, and how long it has lacked the newest map."""
+        self.registry.register(StoreCollector(store))
+        gauge = Gauge(
+            "epp_fleet_store_behind_seconds",
+            "Since when the map that this leader published is not in the store; 0 if it is there, "
+            "on followers, and where the lease is in the store, which is then written first.",
+            registry=self.registry,
+        )
+        gauge.set_function(behind_seconds)
 
     def show_routes(self, routes: Routes) -> None:
         """Export whether what gateways follow is watched and can be written."""

@@ -8,6 +8,7 @@ from epp_worker.strays import StrayGate
 from epp_worker.surroundings import Surroundings
 from fleet.model import Hold
 from fleet.sources.metrics import source_figures
+from fleet.store.metrics import store_errors
 
 
 def gather(
@@ -41,6 +42,7 @@ def gather(
         },
         scrapes=given.scraper.counts(),
         source=source_figures(given.source),
+        store_errors=store_errors(given.store),
         owned_load=sum(1.0 + group.rate for group in holdings if group.hold is Hold.OWNER),
         certificate_expiry_seconds=(
             None if certificates is None else certificates.expiry_seconds()

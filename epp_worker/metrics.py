@@ -15,6 +15,7 @@ from epp_worker.extproc.observer import SilentObserver
 from epp_worker.scheduling.contract import Pick
 from fleet.model import EpochVersion, Hold, PoolRef
 from fleet.sources.metrics import SourceFigures, families
+from fleet.store.metrics import families as store_families
 
 CODE_NAMES = (
     "OK",
@@ -85,6 +86,7 @@ class Figures:
         inflight: by pool, then by endpoint address.
         responses: picked requests that are over, by how they ended.
         served_elsewhere: by pool: responses of another endpoint than the one picked.
+        store_errors: calls to the store that failed, by kind.
         certificate_expiry_seconds: None without certificates.
         owned_load: of the owned groups, as placement counts it: 1 each, plus streams/s.
     """
@@ -106,6 +108,7 @@ class Figures:
     served_elsewhere: Mapping[PoolRef, int] = field(default_factory=dict)
     scrapes: ScrapeCounts = field(default_factory=ScrapeCounts)
     source: SourceFigures = field(default_factory=SourceFigures)
+    store_errors: Mapping[str, int] = field(default_factory=dict)
     certificate_expiry_seconds: float | None = None
     owned_load: float = 0.0
 
@@ -164,6 +167,7 @@ class _Collector:
         yield _gauge("epoch", "Highest leadership epoch seen.", figures.seen.epoch)
         yield _gauge("map_version", "Version of the last share applied.", figures.applied.version)
         yield from families(figures.source)
+        yield from store_families(figures.store_errors)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

@@ -50,6 +50,27 @@ class StoreFirst:
         await self._store.publish(Guard(term.leader.id, term.epoch), publication)
 
 
+class StoreLag:
+    """Since when the newest map has been waiting for the store; of all terms of one process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: float | None = None
+
+    def waits(self) -> None:
+        """A map waits; an older one may have waited before."""
+        if self._since is None:
+            self._since = self._clock.monotonic()
+
+    def ends(self) -> None:
+        """None waits."""
+        self._since = None
+
+    def seconds(self) -> float:
+        """For how long one waits; 0 if none does."""
+        return 0.0 if self._since is None else self._clock.monotonic() - self._since
+
+
 class StoreBehind:
     """Returns at once; `run` stores the newest map, all moves, and every share that may be old."""
 
@@ -62,12 +83,14 @@ class StoreBehind:
         again: Callable[[], None],
         look_seconds: float,
         clock: Clock,
+        lag: StoreLag | None = None,
     ) -> None:
         """Args:
         term: the term; raises LeaseInDoubt while there is none.
         saw: told of an epoch found in the store that is above the term's.
         again: asks for another map, under a higher version.
         look_seconds: how often the store is asked what it has.
+        lag: told how far the store is behind.
         """
         self._store = store
         self._term = term
@@ -85,6 +108,7 @@ class StoreBehind:
         self._whole = True
         self._wake = asyncio.Event()
         self._loud = RateLimited(log, clock)
+        self._lag = lag or StoreLag(clock)
 
     async def write(self, publication: Publication) -> None:
         """See `Storing.write`; raises nothing."""
@@ -92,6 +116,7 @@ class StoreBehind:
         self._shares.update(publication.shares)
         self._removed.update(publication.removed_shares)
         self._moves = [*self._moves, *publication.moves][-MAX_MOVES:]
+        self._lag.waits()
         self._wake.set()
 
     async def run(self) -> None:
@@ -100,6 +125,12 @@ class StoreBehind:
         Raises:
             LeadershipLost: somebody else leads by a lease in the store.
         """
+        try:
+            await self._keep_up()
+        finally:
+            self._lag.ends()
+
+    async def _keep_up(self) -> None:
         while True:
             good = False
             try:
@@ -143,6 +174,7 @@ class StoreBehind:
         if version < self._stored:
             log.warning("stored map rolled back", extra={"stored": str(version)})
             self._stored, self._whole = NONE, True
+            self._lag.waits()
 
     async def _store_it(self, shard_map: ShardMap) -> None:
         term = self._term()
@@ -164,6 +196,8 @@ class StoreBehind:
         if self._whole:
             log.info("map stored in whole", extra={"version": str(shard_map.version)})
         self._stored, self._unsure, self._whole = shard_map.version, NONE, False
+        if self._map is shard_map:
+            self._lag.ends()
         self._removed -= removed
         self._moves = [move for move in self._moves if move.version > shard_map.version]
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from coordinator.deletion_cost import DeletionCosts
 from coordinator.groups import PoolGroups
 from coordinator.knowledge import Knowledge
+from coordinator.leader.storing import StoreLag
 from coordinator.metrics import Metrics
 from coordinator.reach import WorkerReach
 from coordinator.routes.contract import Routes
@@ -24,6 +25,7 @@ class Surroundings:
         pods: of the workers, where they are pods.
         costs: what their going would move is written on those pods.
         in_store: whether the lease is in the store.
+        store_lag: how far the store is behind the published map, where it is written behind.
     """
 
     settings: Settings
@@ -38,3 +40,4 @@ class Surroundings:
     pods: WorkerPods | None = None
     costs: DeletionCosts | None = None
     in_store: bool = True
+    store_lag: StoreLag | None = None

@@ -194,6 +194,7 @@ class LeaderTerm:
             again=self.rolled_back,
             look_seconds=self._settings.coordinator.tick_seconds,
             clock=self._clock,
+            lag=self._around.store_lag,
         )
         tasks.create_task(behind.run(), name="map to the store")
         return behind

@@ -65,6 +65,13 @@ def lease_ttl_seconds(settings: Settings) -> float:
 def kind_problems(settings: Settings) -> Iterator[Problem]:
     """Kinds that are named and do not go together; what `auto` makes of the rest is not judged."""
     source, routes = settings.source, settings.routes
+    redis = settings.redis
+    if kinds_of(settings).election == REDIS and "+sentinel:" in redis.url and not redis.min_acks:
+        yield (
+            ("redis.min_acks", "redis.url", "election.kind"),
+            "is 0, but the lease is in a Redis with Sentinels: an epoch that no replica has is "
+            "given again after a fail-over; set redis.min_acks: 1",
+        )
     if source.kind == MANIFESTS and not source.manifests:
         yield (
             ("source.manifests", "source.kind"),

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from fleet.errors import FormatError, SettingsError
+from fleet.errors import FormatError
 from fleet.model import (
     Addresses,
     EpochVersion,
@@ -24,7 +24,6 @@ from fleet.model import (
     share_of,
 )
 from fleet.model.shardmap import DeadMember
-from fleet.settings.store_url import parse_store_url
 from fleet.store import codec
 from fleet.store.contract import Move
 
@@ -200,53 +199,3 @@ def test_damaged_json_is_named_by_its_key(damaged: bytes) -> None:
     for decode in (codec.decode_member, codec.decode_leader, decode_move):
         with pytest.raises(FormatError, match="the-key"):
             decode(damaged, "the-key")
-
-
-def test_a_store_url_in_all_its_parts() -> None:
-    """User and password are percent-decoded and never shown."""
-    url = parse_store_url("redis://me:a%40b@[::1]:7000/3")
-    assert (url.host, url.port, url.db) == ("::1", 7000, 3)
-    assert (url.username, url.password) == ("me", "a@b")
-    assert str(url) == "redis://[::1]:7000/3"
-    assert "a@b" not in repr(url)
-
-
-def test_store_urls_have_defaults() -> None:
-    """Port 6379, database 0; a unix socket by path."""
-    url = parse_store_url("redis://cache")
-    assert (url.host, url.port, url.db, url.username, url.password) == (
-        "cache",
-        6379,
-        0,
-        None,
-        None,
-    )
-    unix = parse_store_url("unix:///run/v.sock?db=2")
-    assert (unix.path, unix.db, str(unix)) == ("/run/v.sock", 2, "unix:///run/v.sock")
-    secure = parse_store_url("rediss://cache/?ssl_ca_certs=/ca.pem")
-    assert dict(secure.tls) == {"ssl_ca_certs": "/ca.pem"}
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "cache:6379",
-        "http://:sec%72et@cache",
-        "redis://:sec%72et@",
-        "redis://:sec%72et@cache:99999",
-        "redis://:sec%72et@cache:port",
-        "redis://:sec%72et@cache/one",
-        "redis://:sec%72et@cache?socket_timeout=60",
-        "redis://:sec%72et@cache?ssl_ca_certs=/ca.pem",
-        "unix://",
-        "redis://[::1",
-    ],
-)
-def test_bad_store_urls_are_refused(url: str) -> None:
-    """With the setting's path, and without the password."""
-    with pytest.raises(SettingsError) as refused:
-        parse_store_url(url)
-    (problem,) = refused.value.problems
-    assert problem.startswith("redis.url: ")
-    assert "sec" not in problem

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.election.contract import Term
 from coordinator.leader.doubt import LeadershipLost, LeaseInDoubt
-from coordinator.leader.storing import StoreBehind, StoreFirst
+from coordinator.leader.storing import StoreBehind, StoreFirst, StoreLag
 from coordinator.planning import shares_of
 from fleet.errors import StoreRefused
 from fleet.model import EpochVersion, LeaderInfo, RingSpec, ShardMap
@@ -35,6 +35,7 @@ class World:
         self.doubt = False
         self.saw: list[EpochVersion] = []
         self.again = 0
+        self.lag = StoreLag(LoopClock())
         self.behind = StoreBehind(
             self.store,
             term=self.term,
@@ -42,6 +43,7 @@ class World:
             again=self._again,
             look_seconds=LOOK,
             clock=LoopClock(),
+            lag=self.lag,
         )
         self.task = asyncio.create_task(self.behind.run())
 
@@ -91,6 +93,26 @@ async def test_a_map_is_stored_in_the_same_moment(world: World) -> None:
     assert world.stored == V(5, 1)
     assert set(world.server.state.shares) == {"worker-0", "worker-1"}
     assert world.server.state.epoch == 5
+
+
+async def test_how_far_the_store_is_behind_is_known(world: World) -> None:
+    """From the first map that waits until the newest is stored, whatever comes between; a store
+    that was emptied is behind until it is written again; nothing waits once the term is over."""
+    assert world.lag.seconds() == 0.0
+    world.server.available = False
+    await world.write(V(5, 1))
+    await asyncio.sleep(2.0)
+    await world.write(V(5, 2))
+    await asyncio.sleep(1.0)
+    assert world.lag.seconds() == pytest.approx(3.0)
+    world.server.available = True
+    await asyncio.sleep(LOOK + 0.001)
+    assert (world.stored, world.lag.seconds()) == (V(5, 2), 0.0)
+    world.server.available = False
+    await world.write(V(5, 3))
+    await asyncio.sleep(1.0)
+    await world.close()
+    assert world.lag.seconds() == 0.0
 
 
 async def test_later_maps_bring_only_what_changed(world: World) -> None:

@@ -77,6 +77,11 @@ def test_only_a_fleet_of_folders_needs_no_api_server() -> None:
             "routes.kind",
             "the folder source.manifests",
         ),
+        (
+            {"election.kind": "redis", "redis.url": "redis+sentinel://h/s"},
+            "redis.min_acks",
+            "set redis.min_acks: 1",
+        ),
     ],
 )
 def test_kinds_that_do_not_go_together_name_both_fields(
@@ -88,6 +93,13 @@ def test_kinds_that_do_not_go_together_name_both_fields(
     (problem,) = caught.value.problems
     assert problem.startswith(f"{field}: ")
     assert other in problem
+
+
+def test_sentinels_need_acks_only_where_the_lease_is_in_redis() -> None:
+    """There an epoch that no replica has would be given again; a Kubernetes Lease keeps its own."""
+    by_sentinels = {"redis.url": "rediss+sentinel://h/s"}
+    settings({**by_sentinels, "election.kind": "redis", "redis.min_acks": "1"})
+    settings({**by_sentinels, "election.kind": "kubernetes"})
 
 
 def test_a_coordinator_of_a_folder_must_know_where_gateways_read() -> None:

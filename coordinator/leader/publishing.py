@@ -1,4 +1,6 @@
 """One map becomes public: store, then routes, then workers, with nothing waited for in between.
+A map of nothing but first placements goes to the workers before the routes: they list their pods
+while thousands of routes are written, and nobody else is to be relieved.
 
 In that order a leader that lost its lease is stopped by the store before it touches anything else
 (where the lease is there; else the store is written behind, see `coordinator.leader.storing`), and
@@ -70,12 +72,16 @@ class Publisher:
             moves=[self._move(change, shard_map.version) for change in changes],
         )
         await self._store.write(publication)
-        await self._routes.follow(shard_map)
         self._shares = {
             worker: share if worker in changed else self._shares[worker]
             for worker, share in shares.items()
         }
-        self._links.assign(self._shares, changed)
+        only_first = bool(changes) and not any(change.source for change in changes)
+        if only_first:
+            self._links.assign(self._shares, changed)
+        await self._routes.follow(shard_map)
+        if not only_first:
+            self._links.assign(self._shares, changed)
         self._tell(shard_map, changes)
 
     def _move(self, change: Change, version: EpochVersion) -> Move:

@@ -21,14 +21,14 @@ from dataclasses import replace
 from coordinator.deletion_cost import weights_of
 from coordinator.election.contract import Term
 from coordinator.election.leadership import Leadership
-from coordinator.leader import recall
+from coordinator.leader import commands, recall
 from coordinator.leader.doubt import LeadershipLost, LeaseInDoubt
 from coordinator.leader.healthchecks import HealthChecks
 from coordinator.leader.linkset import Links
 from coordinator.leader.peers import introductions, owners_in, peers_of
 from coordinator.leader.publishing import Publisher
 from coordinator.leader.routekeeping import RouteKeeper
-from coordinator.leader.settling import Informed, settled
+from coordinator.leader.settling import Informed, Muster, settled
 from coordinator.leader.signals import Signals
 from coordinator.leader.storewatch import StoreWatch
 from coordinator.leader.storing import StoreBehind, StoreFirst, Storing
@@ -39,7 +39,6 @@ from coordinator.planning import Next, Pending, Situation, plan
 from coordinator.routes.contract import Route
 from coordinator.statuses import Holdings, statuses
 from coordinator.verdicts import Death, Judgement
-from coordinator.view import DrainConflict, UnknownWorker
 from fleet.control.messages import LeaderHello
 from fleet.errors import StoreRefused, StoreUnavailable
 from fleet.model import (
@@ -108,6 +107,7 @@ class LeaderTerm:
         self._version = 0
         self._pending: dict[GroupKey, Pending] = {}
         self._settled = False
+        self._muster = Muster(settings.membership)
         self._whole = True
 
     # -- the term -------------------------------------------------------------------------------
@@ -244,8 +244,9 @@ class LeaderTerm:
             judgement = self._membership.judge(now)
             self._bury(judgement.deaths)
             self._links.keep((*self._membership.contacts(now), *self._unknown_pods(now)))
+            complete = self._muster.complete(judgement.living, pods, self._previous, now)
             try:
-                if self._settle(judgement, now):
+                if self._settle(judgement, now) and complete:
                     await self._plan(judgement, now)
             except LeaseInDoubt:
                 self._whole = True
@@ -388,17 +389,4 @@ class LeaderTerm:
 
     async def set_drain(self, worker: str, on: bool) -> None:
         """See `View.set_drain`."""
-        member = self._membership.current(worker)
-        if member is None:
-            raise UnknownWorker(f"no live worker {worker!r}")
-        if member.draining == on:
-            raise DrainConflict(f"{worker} is {'already' if on else 'not'} draining")
-        link = self._links.link_of(worker)
-        if link is None:
-            raise DrainConflict(f"{worker} is not reachable at present; try again")
-        try:
-            async with asyncio.timeout(DRAIN_SECONDS):
-                await link.set_drain(on)
-        except TimeoutError:
-            raise DrainConflict(f"{worker} does not take the mark; try again") from None
-        log.info("drain mark sent", extra={"worker": worker, "on": on})
+        await commands.set_drain(self._membership, self._links, worker, on=on)

@@ -83,6 +83,23 @@ async def test_store_then_routes_then_workers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("sources", "expected"),
+    [(["", ""], ["store", "workers", "routes"]), (["", "w1"], ["store", "routes", "workers"])],
+)
+async def test_nothing_but_first_placements_reach_the_workers_before_the_routes(
+    sources: list[str], expected: list[str]
+) -> None:
+    """They list their pods meanwhile; a group that was somebody's keeps the order."""
+    world = World()
+    changes = [
+        Change(GroupKey("ns", f"g{n}", 1), source, "w0", Reason.INITIAL, 1.0, "done")
+        for n, source in enumerate(sources)
+    ]
+    await world.publisher.publish(a_map(1, {"g0": "w0", "g1": "w0"}), RING, changes, whole=True)
+    assert world.acts == expected
+
+
+@pytest.mark.parametrize(
     "fault", [StoreUnavailable("?"), StoreRefused("no", holder="other", epoch=9)]
 )
 async def test_an_answer_that_is_not_yes_stops_everything(fault: Exception) -> None:

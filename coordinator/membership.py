@@ -12,14 +12,19 @@ Invariants: silence of one channel alone never kills. If more than half fall sil
 suspect ourselves first, for at most two TTLs; refusals are never doubted. If the pods of more than
 half are gone at once while these workers still talk to us, we doubt the list of pods: each of them
 is dead as soon as it is silent for the TTL or its control stream is down. Dead is final for an
-incarnation. Being absent from the store's members is "unknown", not "dead".
+incarnation. Being absent from the store's members is "unknown", not "dead", and so is a beat of the
+future (the store's clock stepped back). Silence counts only while we listened: of the time between
+two looks of ours at most a quarter of the TTL counts, so that a leader that stood still buries
+nobody when it wakes.
 
 All times are monotonic seconds of the leader's clock.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from coordinator.graves import Graves
+from coordinator.life import Life, reasons, signs
 from coordinator.verdicts import Answer, Connect, Death, Judged, Judgement, PodAt
 from fleet.model import (
     DeadMember,
@@ -31,43 +36,14 @@ from fleet.model import (
 )
 from fleet.settings.model import MembershipSettings
 
-MAX_DEAD = 256
-"""Dead incarnations remembered, the latest."""
+CLOCK_NOISE_SECONDS = 0.01
+"""A beat that is younger than nothing by more than this was written before a clock stepped back."""
 
-SHOW_DEAD_SECONDS = 60.0
-"""How long a dead worker is still shown to people."""
+LISTENED_SHARE = 0.25
+"""Of the TTL: what of the time between two signs that we ourselves run counts as listened to."""
 
 REFUSAL_WINDOW_GAPS = 10.0
 """Two refusals prove a death if they are at most this many refusal gaps apart."""
-
-
-@dataclass(slots=True)
-class _Life:
-    """One living incarnation."""
-
-    member: Member
-    heard: float
-    """Last message on the control stream; when it became known, before the first."""
-    reached: bool = False
-    control_up: bool = False
-    beat: float | None = None
-    """Time of the last beat; None = the store says nothing about it."""
-    refusal: float | None = None
-    refused: bool = False
-    answered: float | None = None
-    """Last answered health check."""
-    unanswered: float | None = None
-    """Last unanswered health check."""
-    pod_gone: bool = False
-    pod_doubted: bool = False
-    pod_ending: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Grave:
-    member: Member
-    signal: Signal
-    died: float
 
 
 class Membership:
@@ -83,36 +59,57 @@ class Membership:
         """Begin at monotonic `now`; `wall` is the same moment for people."""
         self._ttl = settings.ttl_seconds
         self._window = settings.refusal_gap_seconds * REFUSAL_WINDOW_GAPS
-        self._lives: dict[str, _Life] = {}
-        self._dead: dict[tuple[str, str], DeadMember] = {}
-        self._graves: list[_Grave] = []
+        self._lives: dict[str, Life] = {}
         self._strangers: dict[str, tuple[Member, float]] = {}
         self._deaths: list[Death] = []
         self._store_known_since: float | None = None
         self._self_suspect_since: float | None = None
-        self._wall_offset = wall - now
+        self._graves = Graves(wall - now)
+        self._listened = now
 
     # -- signals ------------------------------------------------------------------------------
+
+    def listening(self, now: float) -> None:
+        """We run and listen; called often, by every signal and every look among others.
+
+        What passed since the last call beyond `LISTENED_SHARE` of the TTL was a pause of our own.
+        """
+        missed = now - self._listened - self._ttl * LISTENED_SHARE
+        self._listened = max(self._listened, now)
+        if missed <= 0:
+            return
+        for life in self._lives.values():
+            life.excuse(missed, now)
+        if self._store_known_since is not None:
+            self._store_known_since = min(self._store_known_since + missed, now)
+        if self._self_suspect_since is not None:
+            self._self_suspect_since = min(self._self_suspect_since + missed, now)
 
     def knew(self, member: Member, now: float) -> None:
         """A worker known from an earlier map or from our time as a follower."""
         if member.id not in self._lives and not self.is_dead(member):
-            self._lives[member.id] = _Life(member, heard=now)
+            self._lives[member.id] = Life(member, heard=now)
 
     def died_before(self, dead: Iterable[DeadMember]) -> None:
         """These incarnations were declared dead by an earlier leader, which is final."""
         for each in dead:
-            self._dead.setdefault((each.id, each.incarnation), each)
+            self._graves.died_before(each)
+            life = self._lives.get(each.id)
+            if life is not None and life.member.incarnation == each.incarnation:
+                # It said hello before we heard of its death; its next hello gets the last word.
+                del self._lives[each.id]
 
     def store_seen(self, beats: Iterable[tuple[Member, float]], now: float) -> None:
         """One whole read of the store's members, each with the age of its last beat in seconds."""
+        self.listening(now)
         if self._store_known_since is None:
             self._store_known_since = now
         self._strangers.clear()
         present = set()
         for member, age in beats:
-            present.add(member.id)
-            self._beat(member, now - age, now)
+            if age >= -CLOCK_NOISE_SECONDS:
+                present.add(member.id)
+                self._beat(member, now - max(0.0, age), now)
         for worker, life in self._lives.items():
             if worker not in present:
                 life.beat = None
@@ -127,13 +124,14 @@ class Membership:
             self._strangers[member.id] = (member, beaten)
             return
         if life is None:
-            life = self._lives[member.id] = _Life(member, heard=now)
+            life = self._lives[member.id] = Life(member, heard=now)
         life.beat = beaten
         if not life.control_up:
             life.member = member
 
     def hello(self, member: Member, now: float) -> Answer:
         """A worker answered on a control stream, by its own words."""
+        self.listening(now)
         if self.is_dead(member):
             return Answer.DEAD
         life = self._lives.get(member.id)
@@ -143,27 +141,28 @@ class Membership:
             self._bury(life, Signal.INCARNATION, now)
             life = None
         if life is None:
-            life = self._lives[member.id] = _Life(member, heard=now)
+            life = self._lives[member.id] = Life(member, heard=now)
         life.member, life.heard = member, now
         life.reached = life.control_up = True
-        life.refusal, life.refused = None, False
+        life.down_since = life.refusal = life.refused_at = None
         return Answer.JOINED
 
     def reported(
         self, member: Member, *, draining: bool, seen: EpochVersion, load: Load, now: float
     ) -> None:
         """A report came on the control stream of this incarnation."""
+        self.listening(now)
         life = self._life(member)
         if life is None:
             return
         life.heard = now
         life.member = replace(life.member, draining=draining, seen=seen, load=load)
 
-    def control_down(self, member: Member) -> None:
+    def control_down(self, member: Member, now: float) -> None:
         """The control stream of this incarnation broke."""
         life = self._life(member)
         if life is not None:
-            life.control_up = False
+            life.control_up, life.down_since = False, now
 
     def connects(self, member: Member, ext_proc: Connect, health: Connect, now: float) -> None:
         """One attempt at both ports."""
@@ -173,12 +172,13 @@ class Membership:
         if life.control_up or ext_proc is not Connect.REFUSED or health is not Connect.REFUSED:
             life.refusal = None
         elif life.refusal is not None and now - life.refusal <= self._window:
-            life.refused = True
+            life.refused_at = now
         else:
             life.refusal = now
 
     def health_checked(self, member: Member, *, answered: bool, now: float) -> None:
         """A health check over gRPC was answered (with whatever status) or not."""
+        self.listening(now)
         life = self._life(member)
         if life is None:
             return
@@ -201,14 +201,14 @@ class Membership:
             life.pod_gone, life.pod_ending = id(life) in lost, id(life) in leaving
             life.pod_doubted = life.pod_doubted and life.pod_gone
 
-    def _in_pod(self, pod: PodAt) -> _Life | None:
+    def _in_pod(self, pod: PodAt) -> Life | None:
         life = self._lives.get(pod.name)
         if life is None or not pod.host:
             return life
         known = life.member.addresses.ext_proc.rpartition(":")[0].strip("[]")
         return life if known == pod.host else None
 
-    def _life(self, member: Member) -> _Life | None:
+    def _life(self, member: Member) -> Life | None:
         life = self._lives.get(member.id)
         same = life is not None and life.member.incarnation == member.incarnation
         return life if same else None
@@ -217,8 +217,9 @@ class Membership:
 
     def judge(self, now: float) -> Judgement:
         """Apply the rules as of `now`; deaths are handed out once."""
+        self.listening(now)
         for life in list(self._lives.values()):
-            if life.refused and not life.control_up:
+            if life.refused_at is not None and not life.control_up:
                 self._bury(life, Signal.REFUSED, now)
         self._bury_podless(now)
         doubt = self._doubt_ourselves(now)
@@ -239,15 +240,9 @@ class Membership:
             if not life.pod_doubted:
                 self._bury(life, Signal.POD_GONE, now)
 
-    def _silent(self, life: _Life, now: float, share: float) -> bool:
+    def _silent(self, life: Life, now: float, share: float) -> bool:
         """Whether every channel has been silent for `share` of the time that means death."""
-        if life.beat is not None and self._store_known_since is not None:
-            beat = max(life.beat, self._store_known_since)
-            return now - max(beat, life.heard) >= self._ttl * share
-        heard = life.heard if life.answered is None else max(life.heard, life.answered)
-        if life.unanswered is None or life.unanswered < heard:
-            return False
-        return now - heard >= 2 * self._ttl * share
+        return life.silent(now, self._store_known_since, self._ttl * share)
 
     def _doubt_ourselves(self, now: float) -> bool:
         # Peers cut off together pass the TTL one beat after another: half of it counts here, or
@@ -262,34 +257,30 @@ class Membership:
             self._self_suspect_since = now
         return now - self._self_suspect_since < 2 * self._ttl
 
-    def _judged(self, life: _Life, now: float) -> Judged:
-        control = now - life.heard >= self._ttl
+    def _judged(self, life: Life, now: float) -> Judged:
         known = self._store_known_since
-        beat = (
-            life.beat is not None and known is not None and now - max(life.beat, known) >= self._ttl
-        )
-        if control or beat:
-            return Judged(life.member, MemberState.SUSPECT, Signal.SILENT, life.reached)
+        beat = life.beat_age(now, known)
+        if now - life.heard >= self._ttl or (beat is not None and beat >= self._ttl):
+            why = f"silent: {signs(life, now, known, digits=0)}"
+            return Judged(life.member, MemberState.SUSPECT, Signal.SILENT, life.reached, why)
         draining = life.member.draining or life.pod_ending
         state = MemberState.DRAINING if draining else MemberState.ALIVE
         return Judged(life.member, state, None, life.reached)
 
-    def _bury(self, life: _Life, signal: Signal, now: float) -> None:
+    def _bury(self, life: Life, signal: Signal, now: float) -> None:
+        why = reasons(life, now, self._store_known_since, self._ttl)
+        if signal is Signal.INCARNATION:
+            why = f"another incarnation said hello; {why}"
         member = life.member
         del self._lives[member.id]
-        self._deaths.append(Death(member, signal))
-        self._graves.append(_Grave(member, signal, now))
-        self._dead[member.id, member.incarnation] = DeadMember(
-            member.id, member.incarnation, signal.value, now + self._wall_offset
-        )
-        while len(self._dead) > MAX_DEAD:
-            del self._dead[next(iter(self._dead))]
+        self._deaths.append(Death(member, signal, why))
+        self._graves.bury(member, signal, why, now)
 
     # -- views --------------------------------------------------------------------------------
 
     def is_dead(self, member: Member) -> bool:
         """Whether this incarnation was declared dead."""
-        return (member.id, member.incarnation) in self._dead
+        return member in self._graves
 
     def current(self, worker: str) -> Member | None:
         """The living incarnation under this id."""
@@ -303,7 +294,7 @@ class Membership:
 
     def dead(self) -> tuple[DeadMember, ...]:
         """The latest dead incarnations, oldest first."""
-        return tuple(self._dead.values())
+        return self._graves.latest()
 
     def all_reached(self) -> bool:
         """Whether every known worker has said hello in this term (the dead are known no more)."""
@@ -340,9 +331,4 @@ class Membership:
 
     def buried(self, now: float) -> tuple[Judged, ...]:
         """Workers that died within the last minute and did not come back under their id."""
-        self._graves = [g for g in self._graves if now - g.died < SHOW_DEAD_SECONDS]
-        latest = {g.member.id: g for g in self._graves if g.member.id not in self._lives}
-        return tuple(
-            Judged(grave.member, MemberState.DEAD, grave.signal, True)
-            for _, grave in sorted(latest.items())
-        )
+        return self._graves.shown(now, self._lives)

@@ -37,6 +37,7 @@ def statuses(
             each.signal,
             owned.get(each.member.id, 0),
             standby.get(each.member.id, 0),
+            each.why,
         )
         for each in sorted(judged, key=lambda each: each.member.id)
     )

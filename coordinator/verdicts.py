@@ -30,20 +30,23 @@ class Judged:
     Attributes:
         reached: it has said hello on a control stream of this term.
         signal: what fired, for a suspect or dead worker.
+        why: every signal that had fired, with its age, for people.
     """
 
     member: Member
     state: MemberState
     signal: Signal | None
     reached: bool
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A death that the last judgement found."""
+    """A death that the last judgement found; `why` names every signal that had fired."""
 
     member: Member
     signal: Signal
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

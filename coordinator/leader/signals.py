@@ -63,6 +63,13 @@ class Signals:
             pass
         self._wake.clear()
 
+    async def listen(self, seconds: float) -> None:
+        """Tell membership every so often that this process runs, until cancelled: what passes
+        between two of these beyond it is our own standstill, and nobody else's silence."""
+        while True:
+            self.membership.listening(self._clock.monotonic())
+            await self._clock.sleep(seconds)
+
     # -- from links -----------------------------------------------------------------------------
 
     def hello(self, member: Member) -> Answer:
@@ -104,7 +111,7 @@ class Signals:
 
     def down(self, member: Member) -> None:
         """See `LinkEvents.down`."""
-        self.membership.control_down(member)
+        self.membership.control_down(member, self._clock.monotonic())
         self.wake()
 
     def connects(self, member: Member, ext_proc: Connect, health: Connect) -> None:

@@ -44,7 +44,8 @@ class MapDocument(msgspec.Struct, frozen=True):
 
 class WorkerDocument(msgspec.Struct, frozen=True):
     """One worker. `load` is its ext_proc streams per second, smoothed over about 10 s; `epoch` and
-    `version` are the highest that it has seen."""
+    `version` are the highest that it has seen; `why` names every signal that made it suspect or
+    dead, with its age, and is empty for whoever is well."""
 
     id: str
     incarnation: str
@@ -60,6 +61,7 @@ class WorkerDocument(msgspec.Struct, frozen=True):
     epoch: int
     version: int
     loop_lag_ms: float
+    why: str = ""
 
 
 class WorkersDocument(msgspec.Struct, frozen=True):
@@ -137,4 +139,5 @@ def _worker(status: MemberStatus) -> WorkerDocument:
         epoch=member.seen.epoch,
         version=member.seen.version,
         loop_lag_ms=round(member.load.loop_lag_ms, 3),
+        why=status.why,
     )

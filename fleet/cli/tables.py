@@ -57,8 +57,11 @@ def _load(load: object) -> str:
 
 
 def workers_table(workers: Json) -> Table:
-    """One row a worker."""
+    """One row a worker; why somebody is suspect or dead comes last, where there is one."""
     table = _table("WORKER", "STATE", "OWNED", "STANDBY", "LOAD", "LAG", "SEEN")
+    explained = any(worker.get("why") for worker in workers["workers"])
+    if explained:
+        table.add_column("WHY", overflow="fold")
     for worker in workers["workers"]:
         state = _coloured(str(worker["state"]), GOOD_STATES)
         if worker.get("signal"):
@@ -72,6 +75,7 @@ def workers_table(workers: Json) -> Table:
             _load(worker.get("load")),
             f"{lag:.0f} ms" if isinstance(lag, int | float) else "-",
             f"{worker['epoch']}.{worker['version']}",
+            *((str(worker.get("why") or ""),) if explained else ()),
         )
     return table
 

@@ -86,6 +86,7 @@ class MemberStatus:
     Attributes:
         signal: what fired, for a suspect or dead worker; else None.
         owned, standby: groups in the present map.
+        why: every signal that had fired, with its age, for people; "" for whoever is well.
     """
 
     member: Member
@@ -93,3 +94,4 @@ class MemberStatus:
     signal: Signal | None
     owned: int
     standby: int
+    why: str = ""

@@ -83,12 +83,18 @@ class RingSpec:
 
 @dataclass(frozen=True, slots=True)
 class DeadMember:
-    """An incarnation that was declared dead; that is final for it."""
+    """An incarnation that was declared dead; that is final for it.
+
+    Attributes:
+        at: wall-clock seconds.
+        why: every signal that had fired, with its age, for people.
+    """
 
     id: str
     incarnation: str
     signal: str
     at: float
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,55 +1,23 @@
-"""Verdicts on workers: each signal alone, in pairs, and the ones that prove nothing."""
+"""Verdicts on workers: each signal alone, and the ones that prove nothing."""
 
 import pytest
 
 from coordinator.membership import Membership
-from coordinator.verdicts import Answer, Connect, Judgement, PodAt
-from fleet.model import Addresses, EpochVersion, Load, Member, MemberState, Signal
-from fleet.settings.model import MembershipSettings
-
-SETTINGS = MembershipSettings(heartbeat_seconds=0.5, ttl_seconds=2.0, refusal_gap_seconds=0.05)
-R, A, U = Connect.REFUSED, Connect.ACCEPTED, Connect.UNKNOWN
-
-
-def worker(number: int, incarnation: str = "a", host: str = "") -> Member:
-    host = host or f"10.0.0.{number}"
-    return Member(
-        f"worker-{number}",
-        incarnation,
-        Addresses(f"{host}:9002", f"{host}:9003", f"{host}:9004", f"{host}:9090"),
-    )
-
-
-def fleet_of(count: int, *, up: bool = True) -> tuple[Membership, list[Member]]:
-    """`count` workers, beating and (if `up`) on the control stream at time 0."""
-    membership = Membership(SETTINGS, now=0.0)
-    members = [worker(n) for n in range(count)]
-    beat(membership, members, 0.0)
-    if up:
-        for member in members:
-            assert membership.hello(member, 0.0) is Answer.JOINED
-    return membership, members
-
-
-def beat(membership: Membership, members: list[Member], now: float, age: float = 0.0) -> None:
-    membership.store_seen([(member, age) for member in members], now)
-
-
-def report(
-    membership: Membership, members: list[Member], now: float, *, draining: bool = False
-) -> None:
-    for member in members:
-        membership.reported(
-            member, draining=draining, seen=EpochVersion(1, 1), load=Load(), now=now
-        )
-
-
-def deaths(judgement: Judgement) -> dict[str, Signal]:
-    return {death.member.id: death.signal for death in judgement.deaths}
-
-
-def states(judgement: Judgement) -> dict[str, MemberState]:
-    return {judged.member.id: judged.state for judged in judgement.living}
+from coordinator.verdicts import Answer, Connect
+from fleet.model import MemberState, Signal
+from tests.membership_scenes import (
+    SETTINGS,
+    A,
+    R,
+    U,
+    beat,
+    deaths,
+    fleet_of,
+    listen,
+    report,
+    states,
+    worker,
+)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +40,7 @@ def test_two_refusals_in_a_row_at_both_ports_kill_once_the_stream_is_down(
 ) -> None:
     """Only ECONNREFUSED from both ports, twice, close together, is a proof."""
     membership, (member, other) = fleet_of(2)
-    membership.control_down(member)
+    membership.control_down(member, 1.0)
     for ext_proc, health, at in attempts:
         membership.connects(member, ext_proc, health, at)
     assert deaths(membership.judge(1.95)) == ({member.id: Signal.REFUSED} if dead else {})
@@ -90,11 +58,11 @@ def test_refusals_prove_nothing_while_the_control_stream_is_up() -> None:
 def test_a_stream_that_comes_back_takes_refusals_back() -> None:
     """A hello between the second refusal and the verdict wins."""
     membership, (member, _) = fleet_of(2)
-    membership.control_down(member)
+    membership.control_down(member, 1.0)
     membership.connects(member, R, R, 1.0)
     membership.connects(member, R, R, 1.05)
     membership.hello(member, 1.06)
-    membership.control_down(member)
+    membership.control_down(member, 1.0)
     assert not membership.judge(1.1).deaths
 
 
@@ -110,7 +78,7 @@ def test_refusals_are_never_doubted_even_if_everyone_refuses() -> None:
     """Self-suspicion is for silence alone."""
     membership, members = fleet_of(3)
     for member in members:
-        membership.control_down(member)
+        membership.control_down(member, 1.0)
         membership.connects(member, R, R, 1.0)
         membership.connects(member, R, R, 1.05)
     assert set(deaths(membership.judge(1.05)).values()) == {Signal.REFUSED}
@@ -120,7 +88,7 @@ def test_refusals_are_never_doubted_even_if_everyone_refuses() -> None:
 def test_a_new_incarnation_buries_the_old_one_whose_stream_is_down() -> None:
     """A container that restarts in 0.3 s would look alive but be cold."""
     membership, (member, _) = fleet_of(2)
-    membership.control_down(member)
+    membership.control_down(member, 1.0)
     newcomer = worker(0, "b")
     assert membership.hello(newcomer, 0.3) is Answer.JOINED
     assert deaths(membership.judge(0.3)) == {member.id: Signal.INCARNATION}
@@ -218,53 +186,14 @@ def test_a_store_that_comes_back_gives_beats_a_ttl_to_show() -> None:
     """Old ages right after an outage are the store's silence, not the worker's."""
     membership, (silent, *others) = fleet_of(3)
     membership.store_unknown()
+    listen(membership, 0.0, 9.75)
     report(membership, others, 9.9)
     membership.store_seen([(silent, 10.0), *[(m, 10.0) for m in others]], 10.0)
     assert not membership.judge(10.0).deaths
+    listen(membership, 10.0, 12.0)
     report(membership, others, 12.0)
     membership.store_seen([(silent, 12.0), *[(m, 0.0) for m in others]], 12.0)
     assert deaths(membership.judge(12.0)) == {silent.id: Signal.SILENT}
-
-
-def test_if_more_than_half_fall_silent_we_suspect_ourselves_for_two_ttls() -> None:
-    """Cut off from 2 of 3 (at slightly different moments): nobody dies before 2 + 4 s."""
-    membership, members = fleet_of(3)
-    first_deaths = None
-    for tenth in range(1, 100):
-        now = tenth / 10
-        report(membership, [members[2]], now)
-        if now <= 0.4:
-            report(membership, [members[1]], now)
-        ages = [now, max(0.0, now - 0.4), 0.0]
-        membership.store_seen(list(zip(members, ages, strict=True)), now)
-        judgement = membership.judge(now)
-        if judgement.deaths:
-            first_deaths = (now, deaths(judgement))
-            break
-        if now > 2.5:
-            assert states(judgement)[members[0].id] is MemberState.SUSPECT
-    assert first_deaths == (
-        6.0,
-        {members[0].id: Signal.SILENT, members[1].id: Signal.SILENT},
-    )
-
-
-def test_a_self_suspicion_that_passes_leaves_everyone_alive() -> None:
-    """We were cut off for 3 s and are back."""
-    membership, members = fleet_of(3)
-    beat(membership, members, 3.0, age=3.0)
-    assert not membership.judge(3.0).deaths
-    beat(membership, members, 3.1)
-    report(membership, members, 3.1)
-    assert set(states(membership.judge(3.1)).values()) == {MemberState.ALIVE}
-
-
-def test_half_is_not_more_than_half() -> None:
-    """One of two hangs: dead after the plain TTL."""
-    membership, (hung, other) = fleet_of(2)
-    report(membership, [other], 2.0)
-    membership.store_seen([(hung, 2.0), (other, 0.0)], 2.0)
-    assert deaths(membership.judge(2.0)) == {hung.id: Signal.SILENT}
 
 
 def test_the_drain_mark_is_the_workers_own() -> None:
@@ -281,7 +210,7 @@ def test_the_drain_mark_is_the_workers_own() -> None:
 def test_dead_is_final_also_for_the_next_leader() -> None:
     """The dead of an earlier map are dead from the start; others under the id are not."""
     membership, (member, _) = fleet_of(2)
-    membership.control_down(member)
+    membership.control_down(member, 1.0)
     membership.connects(member, R, R, 1.0)
     membership.connects(member, R, R, 1.05)
     membership.judge(1.05)
@@ -300,7 +229,7 @@ def test_at_most_256_dead_are_remembered() -> None:
     for number in range(300):
         member = worker(0, f"i{number}")
         membership.hello(member, 0.0)
-        membership.control_down(member)
+        membership.control_down(member, 1.0)
     dead = membership.dead()
     assert len(dead) == 256
     assert dead[-1].incarnation == "i298"
@@ -311,7 +240,7 @@ def test_the_dead_are_shown_for_a_minute_unless_they_came_back() -> None:
     """One line per id: the present life hides the last one."""
     membership, (first, second) = fleet_of(2)
     for member in (first, second):
-        membership.control_down(member)
+        membership.control_down(member, 1.0)
         membership.connects(member, R, R, 1.0)
         membership.connects(member, R, R, 1.05)
     membership.judge(1.05)
@@ -338,7 +267,7 @@ def test_contacts_are_the_living_and_whoever_beats_under_their_id() -> None:
 def test_a_declared_dead_worker_that_beats_again_is_dialled() -> None:
     """It is owed its last word, so that it takes a new incarnation."""
     membership, (member, _) = fleet_of(2)
-    membership.control_down(member)
+    membership.control_down(member, 1.0)
     membership.connects(member, R, R, 1.0)
     membership.connects(member, R, R, 1.05)
     membership.judge(1.05)
@@ -359,81 +288,3 @@ def test_everyone_is_reached_once_all_known_said_hello_or_died() -> None:
     membership.connects(members[1], R, R, 0.15)
     membership.judge(0.15)
     assert membership.all_reached()
-
-
-# Pods.
-
-
-def test_a_worker_whose_pod_is_gone_is_dead_at_once() -> None:
-    """Also with its stream up and its beats fresh."""
-    membership, members = fleet_of(3)
-    membership.pods_seen(gone=[PodAt("worker-0", "10.0.0.0")], ending=())
-    assert deaths(membership.judge(0.1)) == {"worker-0": Signal.POD_GONE}
-    assert membership.hello(members[0], 0.2) is Answer.DEAD
-
-
-def test_a_pod_that_was_replaced_kills_only_whoever_lived_in_it() -> None:
-    """A StatefulSet's new pod bears the old one's name, at another address."""
-    membership, _ = fleet_of(3)
-    membership.control_down(worker(0))
-    newcomer = worker(0, "b", host="10.0.9.9")
-    assert membership.hello(newcomer, 1.0) is Answer.JOINED
-    membership.judge(1.0)
-    membership.pods_seen(gone=[PodAt("worker-0", "10.0.0.0")], ending=())
-    assert deaths(membership.judge(1.1)) == {}
-    assert membership.current("worker-0") == newcomer
-
-
-def test_a_pod_that_never_had_an_address_kills_whoever_bears_its_name() -> None:
-    """An evicted pod has lost its address; no other pod has its name."""
-    membership, _ = fleet_of(3)
-    membership.pods_seen(gone=[PodAt("worker-0", ""), PodAt("nobody", "")], ending=())
-    assert deaths(membership.judge(0.1)) == {"worker-0": Signal.POD_GONE}
-
-
-def test_if_most_pods_are_gone_at_once_those_who_talk_are_believed() -> None:
-    """ray-project/ray#34281: a list that lost its items must not stop the whole fleet."""
-    membership, members = fleet_of(3)
-    gone = [PodAt("worker-0", "10.0.0.0"), PodAt("worker-1", "10.0.0.1")]
-    membership.pods_seen(gone=gone, ending=())
-    assert deaths(membership.judge(0.1)) == {}
-    membership.control_down(members[0])
-    assert deaths(membership.judge(0.2)) == {"worker-0": Signal.POD_GONE}
-    assert deaths(membership.judge(0.3)) == {}
-    report(membership, members, 1.5)
-    membership.pods_seen(gone=gone, ending=())
-    assert deaths(membership.judge(2.1)) == {}
-
-
-def test_pods_that_are_listed_again_leave_no_doubt_behind() -> None:
-    """A short list was followed by a whole one: streams may break as ever."""
-    membership, members = fleet_of(2)
-    gone = [PodAt("worker-0", "10.0.0.0"), PodAt("worker-1", "10.0.0.1")]
-    membership.pods_seen(gone=gone, ending=())
-    assert deaths(membership.judge(0.1)) == {}
-    membership.pods_seen(gone=(), ending=())
-    membership.control_down(members[0])
-    assert deaths(membership.judge(0.2)) == {}
-
-
-def test_podless_workers_that_fall_silent_are_dead() -> None:
-    """A node is lost and its pods are deleted by force: no stream breaks, nothing comes."""
-    membership, members = fleet_of(3)
-    gone = [PodAt(f"worker-{number}", f"10.0.0.{number}") for number in (0, 1)]
-    membership.pods_seen(gone=gone, ending=())
-    report(membership, members[2:], 2.0)
-    assert deaths(membership.judge(2.0)) == {
-        "worker-0": Signal.POD_GONE,
-        "worker-1": Signal.POD_GONE,
-    }
-
-
-def test_a_pod_that_is_being_deleted_drains() -> None:
-    """Before its worker says so, and only it."""
-    membership, _ = fleet_of(2)
-    ending = [PodAt("worker-0", "10.0.0.0"), PodAt("worker-1", "10.0.0.77")]
-    membership.pods_seen(gone=(), ending=ending)
-    assert states(membership.judge(0.1)) == {
-        "worker-0": MemberState.DRAINING,
-        "worker-1": MemberState.ALIVE,
-    }

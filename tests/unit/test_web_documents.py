@@ -105,7 +105,7 @@ def test_the_workers_document() -> None:
     found = workers_document(
         [
             MemberStatus(member, MemberState.ALIVE, None, 2, 1),
-            MemberStatus(member, MemberState.DEAD, Signal.POD_GONE, 0, 0),
+            MemberStatus(member, MemberState.DEAD, Signal.POD_GONE, 0, 0, "pod gone"),
         ]
     )
     alive = {
@@ -123,8 +123,16 @@ def test_the_workers_document() -> None:
         "epoch": 3,
         "version": 16,
         "loop_lag_ms": 0.25,
+        "why": "",
     }
-    dead = {**alive, "state": "dead", "signal": "pod_gone", "owned": 0, "standby": 0}
+    dead = {
+        **alive,
+        "state": "dead",
+        "signal": "pod_gone",
+        "owned": 0,
+        "standby": 0,
+        "why": "pod gone",
+    }
     assert as_json(found) == {"format": 1, "workers": [alive, dead]}
 
 

@@ -17,8 +17,9 @@ from coordinator.leader.linkset import Links
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.leader.storing import Storing
 from coordinator.planning import Change, shares_of
+from coordinator.planning.facts import GAINER_DEAD
 from fleet.clock import Clock
-from fleet.model import EpochVersion, Reason, RingSpec, ShardMap, Share
+from fleet.model import Reason, RingSpec, ShardMap, Share
 from fleet.store.contract import Move, Publication
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Publisher:
             ring,
             {worker: shares[worker] for worker in changed},
             removed_shares=[worker for worker in self._shares if worker not in shares],
-            moves=[self._move(change, shard_map.version) for change in changes],
+            moves=self._moves(changes, shard_map),
         )
         await self._store.write(publication)
         self._shares = {
@@ -84,17 +85,23 @@ class Publisher:
             self._links.assign(self._shares, changed)
         self._tell(shard_map, changes)
 
-    def _move(self, change: Change, version: EpochVersion) -> Move:
-        return Move(
-            group=str(change.group),
-            source=change.source,
-            target=change.target,
-            reason=change.reason.value,
-            version=version,
-            started=change.started,
-            finished=self._clock.wall(),
-            outcome=change.outcome,
-        )
+    def _moves(self, changes: Sequence[Change], shard_map: ShardMap) -> list[Move]:
+        deaths = {dead.id: dead.why for dead in shard_map.dead}  # the latest of each id
+        finished = self._clock.wall()
+        return [
+            Move(
+                group=str(change.group),
+                source=change.source,
+                target=change.target,
+                reason=change.reason.value,
+                version=shard_map.version,
+                started=change.started,
+                finished=finished,
+                outcome=change.outcome,
+                why=deaths.get(_deceased(change), ""),
+            )
+            for change in changes
+        ]
 
     def _tell(self, shard_map: ShardMap, changes: Sequence[Change]) -> None:
         summary: Counter[str] = Counter()
@@ -107,6 +114,13 @@ class Publisher:
             extra={"version": str(shard_map.version), "groups": len(shard_map.placements)}
             | dict(summary),
         )
+
+
+def _deceased(change: Change) -> str:
+    """Whose death caused the change; "" if nobody's did."""
+    if change.outcome == GAINER_DEAD:
+        return change.target
+    return change.source if change.reason is Reason.OWNER_DEAD else ""
 
 
 def _same(known: Share | None, share: Share) -> bool:

@@ -58,7 +58,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class MemberBeat:
-    """A member and how long ago the store heard of it, in seconds of the store's clock."""
+    """A member and how long ago the store heard of it, in seconds of the store's clock.
+
+    Negative where that clock stepped back since: then it says nothing about the member.
+    """
 
     member: Member
     age_seconds: float
@@ -66,7 +69,11 @@ class MemberBeat:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One line of the audit stream: a group that changed hands, or failed to. `at` is wall time."""
+    """One line of the audit stream: a group that changed hands, or failed to. `at` is wall time.
+
+    Attributes:
+        why: of the death that caused it: every signal that had fired, with its age; else "".
+    """
 
     group: str
     source: str
@@ -76,6 +83,7 @@ class Move:
     started: float
     finished: float
     outcome: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +142,11 @@ class Store(Protocol):
         ...
 
     async def members(self) -> tuple[MemberBeat, ...]:
-        """All known members, ordered by id. A value that cannot be read raises FormatError."""
+        """All known members, ordered by id.
+
+        One whose value cannot be read (damaged, or of a version that is too new) is left out and
+        said loudly, once: it must not hide all others. FormatError = nothing can be read.
+        """
         ...
 
     async def forget(self, guard: Guard, worker: str, incarnation: str) -> None:

@@ -131,8 +131,7 @@ class MemoryStore:
         state = self._state()
         now = self.server.clock.monotonic()
         return tuple(
-            MemberBeat(member, max(0.0, now - at))
-            for _, (member, at) in sorted(state.beats.items())
+            MemberBeat(member, now - at) for _, (member, at) in sorted(state.beats.items())
         )
 
     async def forget(self, guard: Guard, worker: str, incarnation: str) -> None:

@@ -6,6 +6,7 @@ the leader writes it all again.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
@@ -21,6 +22,8 @@ from fleet.store.faults import Faults
 from fleet.store.link import Link, Reply, Word
 from fleet.store.scripts import script
 from fleet.store.sentinel import Sentinels
+
+log = logging.getLogger(__name__)
 
 _LEASE_CONNECTIONS: Final = 2
 _DATA_CONNECTIONS: Final = 4
@@ -61,6 +64,7 @@ class RedisStore:
         self._data_link = link(connections=_DATA_CONNECTIONS)
         self._leader, self._epoch = self._key("leader"), self._key("epoch")
         self._members, self._beats = self._key("members"), self._key("beats")
+        self._unreadable: set[str] = set()
         self._map, self._ring, self._moves = self._key("map"), self._key("ring"), self._key("moves")
 
     def errors(self) -> Mapping[str, int]:
@@ -105,13 +109,20 @@ class RedisStore:
         (seconds, microseconds), values, scores = reply
         now = int(seconds) + int(microseconds) / 1e6
         heard = {name: float(score) for name, score in _pairs(scores)}
-        found = []
+        found, unreadable = [], set()
         for name, raw in sorted(_pairs(values)):
-            member = codec.decode_member(raw, f"{self._members} {_text(name)}")
-            self._same(self._members, member.id, _text(name))
+            try:
+                member = codec.decode_member(raw, f"{self._members} {_text(name)}")
+                self._same(self._members, member.id, _text(name))
+            except FormatError as error:
+                unreadable.add(str(error))
+                continue
             # Both keys are written in one step; a member whose beat was evicted is unknown.
             if name in heard:
-                found.append(MemberBeat(member, max(0.0, now - heard[name])))
+                found.append(MemberBeat(member, now - heard[name]))
+        for fault in sorted(unreadable - self._unreadable):
+            log.error("member left out, its value cannot be read", extra={"error": fault})
+        self._unreadable = unreadable
         return tuple(found)
 
     async def forget(self, guard: Guard, worker: str, incarnation: str) -> None:

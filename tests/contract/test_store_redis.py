@@ -75,15 +75,40 @@ async def test_unreadable_values_are_named(valkey_world: ValkeyWorld) -> None:
     put("SET", key("share:worker-0"), "9 1.1\n")
     with pytest.raises(FormatError, match="share:worker-0: format 9"):
         await store.share("worker-0")
-    put("HSET", key("members"), "worker-0", "{}")
-    with pytest.raises(FormatError, match="members worker-0"):
-        await store.members()
     put("HSET", key("members"), "worker-0", "[")
     with pytest.raises(FormatError, match="members worker-0"):
         await store.forget(guard, "worker-0", "i1")
     put("XADD", key("moves"), "*", "other", "x")
     with pytest.raises(FormatError, match="moves"):
         await store.moves(1)
+
+
+@pytest.mark.parametrize(
+    "value", ["{}", "[", '{"format": 3, "id": "worker-0", "incarnation": "i", "addresses": {}}']
+)
+async def test_one_unreadable_member_hides_no_other(
+    valkey_world: ValkeyWorld, caplog: pytest.LogCaptureFixture, value: str
+) -> None:
+    """It is left out and said once; the others' beats count as ever."""
+    store = valkey_world.store()
+    for name in ("worker-0", "worker-1"):
+        await store.beat(member(name))
+    valkey_world.server.command("HSET", key("members"), "worker-0", value)
+    for _ in range(3):
+        assert [beat.member.id for beat in await store.members()] == ["worker-1"]
+    (said,) = [r for r in caplog.records if "left out" in r.message]
+    assert "members worker-0" in vars(said)["error"]
+
+
+async def test_a_clock_that_stepped_back_is_no_young_beat(valkey_world: ValkeyWorld) -> None:
+    """The server's time is now before the beat's: the age says so."""
+    store = valkey_world.store()
+    await store.beat(member("worker-0"))
+    beats = key("beats")
+    score = float(valkey_world.server.command("ZSCORE", beats, "worker-0").split(b"\r\n")[1])
+    valkey_world.server.command("ZADD", beats, str(score + 3600), "worker-0")
+    (beat,) = await store.members()
+    assert -3600 <= beat.age_seconds < -3500
 
 
 @pytest.mark.parametrize("value", ["{", "7", '{"id": "x"}', '{"id": "x", "epoch": "many"}'])

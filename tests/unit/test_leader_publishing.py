@@ -1,5 +1,6 @@
 """One map becomes public: in which order, to whom, and what an unknown answer stops."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.planning import Change, shares_of
 from fleet.errors import StoreRefused, StoreUnavailable
 from fleet.model import (
+    DeadMember,
     EpochVersion,
     GroupKey,
     LeaderInfo,
@@ -111,6 +113,25 @@ async def test_an_answer_that_is_not_yes_stops_everything(fault: Exception) -> N
         await world.publisher.publish(a_map(1, {"a": "w0"}), RING, [change], whole=True)
     assert world.acts == []
     assert world.counted == []
+
+
+async def test_the_audit_says_why_somebody_was_declared_dead() -> None:
+    """Of the owner that was lost, or of the gainer that a move failed with; the latest death."""
+    world = World()
+    dead = tuple(
+        DeadMember(worker, f"i{n}", "silent", float(n), why)
+        for n, (worker, why) in enumerate([("w1", "old"), ("w1", "refused"), ("w2", "pod gone")])
+    )
+    group = GroupKey("ns", "a", 1)
+    changes = [
+        Change(group, "w1", "w0", Reason.OWNER_DEAD, 1.0, "done"),
+        Change(group, "w0", "w2", Reason.BALANCE, 1.0, "gainer_dead"),
+        Change(group, "w1", "w0", Reason.DRAIN, 1.0, "done"),
+        Change(group, "w9", "w0", Reason.OWNER_DEAD, 1.0, "done"),
+    ]
+    shard_map = replace(a_map(1, {"a": "w0"}), dead=dead)
+    await world.publisher.publish(shard_map, RING, changes, whole=True)
+    assert [move.why for move in world.publications[0].moves] == ["refused", "pod gone", "", ""]
 
 
 async def test_only_changed_shares_are_written_and_sent() -> None:

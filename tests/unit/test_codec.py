@@ -119,11 +119,11 @@ def test_moves_of_the_version_before_and_for_it() -> None:
         b'"version":[3,4],"started":1.0,"finished":2.0,"outcome":"done"}}'
     )
     assert codec.decode_moves(old, b"", "k") == moves(1)
+    later = b',"why":""'  # a field that it ignores
     ((written, earlier),) = codec.encode_moves(moves(1))
-    # It ignores fields that came later.
-    assert (written.replace(b',"why":""', b""), earlier) == (old, b"")
+    assert (written.replace(later, b""), earlier) == (old, b"")
     ((last, _),) = codec.encode_moves(moves(9))
-    assert last == old.replace(b'"g0"', b'"g8"')
+    assert last.replace(later, b"") == old.replace(b'"g0"', b'"g8"')
 
 
 @pytest.mark.parametrize("earlier", [b"x", zlib.compress(b"{"), zlib.compress(b'{"format":1}')])

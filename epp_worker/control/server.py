@@ -232,7 +232,7 @@ class Control:
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no LeaderHello came")
         except FormatError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:200])
+            await self._unreadable(context, error)
         if not isinstance(message, LeaderHello):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "LeaderHello must come first")
         seen = self._commands.seen().epoch
@@ -251,6 +251,11 @@ class Control:
     async def _refuse_epoch(self, context: Context, seen: int) -> None:
         context.set_trailing_metadata(((SEEN_EPOCH_KEY, str(seen)),))
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"epoch {seen} was seen here")
+
+    async def _unreadable(self, context: Context, error: FormatError) -> None:
+        extra = {"peer": context.peer()}
+        self.limited.warning("unreadable leader", key="unreadable", error=error, extra=extra)
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:200])
 
     async def _converse(self, stream: ControlStream, context: Context) -> None:
         reads = asyncio.create_task(self._commanded(stream, context), name="control reads")
@@ -272,7 +277,7 @@ class Control:
             await context.abort(grpc.StatusCode.ABORTED, "a newer stream of this epoch is up")
         for result in results:
             if isinstance(result, FormatError):
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(result)[:200])
+                await self._unreadable(context, result)
             if isinstance(result, Exception) and not _is_broken_stream(result):
                 raise result
 

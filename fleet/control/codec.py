@@ -1,5 +1,9 @@
-"""Messages of the internal port to bytes and back. A damaged or newer message is a FormatError."""
+"""Messages of the internal port to bytes and back. A damaged or newer message is a FormatError.
 
+A format that is too new is told by its number, whatever else of the message cannot be read.
+"""
+
+import contextlib
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -12,10 +16,18 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 T = TypeVar("T")
 
+
+class _Numbered(msgspec.Struct, frozen=True):
+    """Of any message of any version, what tells whether the rest is meant for us."""
+
+    format: int = FORMAT
+
+
 _encoder = msgspec.msgpack.Encoder()
 _up: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Up)
 _down: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Down)
 _kind = msgspec.msgpack.Decoder(Unknown)
+_numbered = msgspec.msgpack.Decoder(_Numbered)
 _KNOWN = frozenset(str(kind.__struct_config__.tag) for kind in (*get_args(Up), *get_args(Down)))
 _map_update = msgspec.msgpack.Decoder(MapUpdate)
 
@@ -26,8 +38,11 @@ def encode(message: Down | Up | MapUpdate) -> bytes:
 
 
 def _checked(format_number: int, message: T) -> T:
-    if format_number > FORMAT + 1:
-        raise FormatError(f"a message of format {format_number}; this version reads {FORMAT}")
+    if not 1 <= format_number <= FORMAT + 1:
+        raise FormatError(
+            f"a message of format {format_number}; this version (format {FORMAT}) reads formats "
+            f"1 to {FORMAT + 1}"
+        )
     return message
 
 
@@ -64,4 +79,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
+        with contextlib.suppress(msgspec.DecodeError, RecursionError):
+            number = _numbered.decode(data)
+            _checked(number.format, number)
         raise FormatError(f"unreadable message on the internal port: {error}") from error

@@ -8,6 +8,7 @@ Version N reads N-1 and N+1: unknown fields are ignored, missing ones take their
 format above ours + 1 is refused. Whatever cannot be read raises FormatError naming the key.
 """
 
+import contextlib
 import re
 import zlib
 from collections.abc import Sequence
@@ -116,7 +117,13 @@ class _BatchDocument:
     moves: tuple[Move, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _NumberedDocument:
+    format: int = FORMAT
+
+
 _encoder: Final = msgspec.json.Encoder()
+_numbered: Final = msgspec.json.Decoder(_NumberedDocument)
 _maps: Final = msgspec.json.Decoder(_MapDocument)
 _rings: Final = msgspec.json.Decoder(RingSpec)
 _shares: Final = msgspec.json.Decoder(_ShareDocument)
@@ -303,9 +310,15 @@ def _read(decoder: msgspec.json.Decoder[T], raw: bytes, key: str) -> T:
     try:
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            # Of a format that is too new the number is what is wrong, not whatever else is.
+            _check_format(_numbered.decode(raw).format, key)
         raise FormatError(f"{key}: cannot be read: {error}") from error
 
 
 def _check_format(number: int, key: str) -> None:
     if not 1 <= number <= FORMAT + 1:
-        raise FormatError(f"{key}: format {number} is not known to this version (ours: {FORMAT})")
+        raise FormatError(
+            f"{key}: format {number} is not known to this version (ours: {FORMAT}, read: 1 to "
+            f"{FORMAT + 1})"
+        )

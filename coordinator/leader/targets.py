@@ -71,7 +71,8 @@ class Targets:
         fresh = now - self._placed < LOADS_SECONDS
         if fresh and key == self._key and groups is self._groups:
             return
-        currents = _currents(previous, groups, alive)
+        accepting = frozenset(worker for worker, peer in peers.items() if peer.accepts)
+        currents = _currents(previous, groups, alive, accepting)
         plan = place(
             candidates,
             # Two digits: noise in a rate is no reason to move anything.
@@ -143,14 +144,17 @@ def _stay(
 
 
 def _currents(
-    previous: ShardMap | None, groups: Groups, alive: frozenset[str]
+    previous: ShardMap | None,
+    groups: Groups,
+    alive: frozenset[str],
+    accepting: frozenset[str],
 ) -> dict[GroupKey, Current]:
     if previous is None:
         return {}
     currents = {}
     for group, placement in previous.placements.items():
         if group in groups:
-            owner = holder(placement, alive)
+            owner = holder(placement, alive, accepting)
             standby = placement.standby if placement.standby in alive else None
             currents[group] = Current(owner, None if standby == owner else standby)
     return currents

@@ -15,7 +15,7 @@ with a higher epoch): nothing is done then, and all that is public is published 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from coordinator.deletion_cost import weights_of
@@ -35,7 +35,7 @@ from coordinator.leader.storing import StoreBehind, StoreFirst, Storing
 from coordinator.leader.surroundings import Surroundings
 from coordinator.leader.targets import Targets
 from coordinator.membership import Membership
-from coordinator.planning import Next, Pending, Situation, plan
+from coordinator.planning import NO_BACKLOG, Next, Pending, Situation, plan
 from coordinator.routes.contract import Route
 from coordinator.statuses import Holdings, statuses
 from coordinator.verdicts import Death, Judgement
@@ -105,7 +105,8 @@ class LeaderTerm:
         self._publisher: Publisher
         self._previous: ShardMap | None = None
         self._version = 0
-        self._pending: dict[GroupKey, Pending] = {}
+        self._pending: Mapping[GroupKey, Pending] = {}
+        self._backlog = NO_BACKLOG
         self._settled = False
         self._muster = Muster(settings.membership)
         self._whole = True
@@ -341,6 +342,7 @@ class LeaderTerm:
                 dead=self._membership.dead(),
                 told=self._signals.told,
                 pending=self._pending,
+                backlog=self._backlog,
                 now=now,
                 wall=self._clock.wall(),
                 move_deadline_seconds=self._settings.coordinator.move_deadline_seconds,
@@ -351,7 +353,7 @@ class LeaderTerm:
         if shard_map is None and self._whole and previous is not None:
             shard_map = replace(previous, version=version, published_at=self._clock.wall())
         if shard_map is None:
-            self._pending = dict(outcome.pending)
+            self._pending, self._backlog = outcome.pending, outcome.backlog
         else:
             await self._publish(shard_map, outcome)
 
@@ -372,7 +374,7 @@ class LeaderTerm:
             return
         self._leadership.note_published(shard_map.version)
         self._previous = shard_map
-        self._pending = dict(outcome.pending)
+        self._pending, self._backlog = outcome.pending, outcome.backlog
         self._around.knowledge.learn_map(shard_map)
         self._signals.wake()
 

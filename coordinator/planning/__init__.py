@@ -1,6 +1,8 @@
 """From what is and what should be to the next shard map. Pure: no I/O, no clock."""
 
 from coordinator.planning.facts import (
+    NO_BACKLOG,
+    Backlog,
     Change,
     Held,
     Next,
@@ -15,6 +17,8 @@ from coordinator.planning.shares import rebuild, shares_of
 from coordinator.planning.transitions import heir, holder, plan, survivors
 
 __all__ = [
+    "NO_BACKLOG",
+    "Backlog",
     "Change",
     "Held",
     "Next",

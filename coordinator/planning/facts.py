@@ -92,6 +92,22 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Backlog:
+    """Moves that wait, and who holds them up. Times are monotonic seconds.
+
+    Attributes:
+        queued: groups whose gainer opens others at present, and since when they are to move.
+        stalled: workers (id, incarnation) that missed a move's deadline, and when.
+    """
+
+    queued: Mapping[GroupKey, float]
+    stalled: Mapping[tuple[str, str], float]
+
+
+NO_BACKLOG = Backlog({}, {})
+
+
+@dataclass(frozen=True, slots=True)
 class Situation:
     """All that the next map follows from.
 
@@ -101,7 +117,7 @@ class Situation:
         groups: every route group there is, with its pools.
         peers: living workers by id.
         told: latest reports by worker id.
-        pending: of the last plan; a new leader starts with none.
+        pending, backlog: of the last plan; a new leader starts with none.
         now, wall: monotonic and wall-clock seconds.
     """
 
@@ -117,6 +133,7 @@ class Situation:
     now: float
     wall: float
     move_deadline_seconds: float
+    backlog: Backlog = NO_BACKLOG
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +143,7 @@ class Next:
     shard_map: ShardMap | None
     changes: tuple[Change, ...]
     pending: Mapping[GroupKey, Pending]
+    backlog: Backlog = NO_BACKLOG
 
 
 TargetOf = Callable[[GroupKey], Target]

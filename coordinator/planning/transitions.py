@@ -4,9 +4,13 @@ First placements and fail-overs take effect at once. Planned moves are made befo
 the gainer opens the pools (`moving`), then owns them, and the loser keeps them as `draining` until
 nothing strays to it any more. `since` changes only with the owners, and every change of owners
 leaves a record for the audit stream.
+
+A move whose gainer is not ready at the deadline is given up if the owner can stay; where it leaves,
+the group goes to its stand-by if that one is ready, and else to the gainer, ready or not. No move
+waits for another one, except for its turn at the same gainer (`coordinator.planning.pacing`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from coordinator.planning.facts import (
@@ -22,6 +26,7 @@ from coordinator.planning.facts import (
     Target,
     TargetOf,
 )
+from coordinator.planning.pacing import Pacing
 from fleet.model import (
     EpochVersion,
     GroupKey,
@@ -53,11 +58,20 @@ def heir(placement: Placement, alive: frozenset[str]) -> str | None:
     return None
 
 
-def holder(placement: Placement, alive: frozenset[str]) -> str | None:
-    """Who holds or will hold the group as things are under way: what placement is sticky to."""
+def holder(
+    placement: Placement, alive: frozenset[str], accepting: Container[str] = ()
+) -> str | None:
+    """Who holds or will hold the group as things are under way: what placement is sticky to.
+
+    Args:
+        accepting: workers that may be given groups. A drain that was lifted before the gainer took
+            over is over: the group is its owner's.
+    """
     owner = next((o for o in placement.owners if o in alive), None)
     if owner is None:
         return heir(placement, alive)
+    if placement.reason is Reason.DRAIN and owner in accepting:
+        return owner
     if placement.moving_to is not None and placement.moving_to in alive:
         return placement.moving_to
     return owner
@@ -69,6 +83,7 @@ class _Step:
 
     at: Situation
     alive: frozenset[str]
+    pacing: Pacing
     changes: list[Change] = field(default_factory=list)
     pending: dict[GroupKey, Pending] = field(default_factory=dict)
 
@@ -151,14 +166,26 @@ class _Step:
     # -- planned moves --------------------------------------------------------------------------
 
     def _keep_or_move(self, before: Placement, owner: str, target: Target) -> Placement:
-        if target.owner is None or target.owner == owner:
+        gainer = target.owner
+        if gainer is None or gainer == owner:
             return self._kept(before, owner, target)
-        self._begin(before.group)
+        leaving = not self._accepts(owner)
+        began = self.pacing.wanted_since(before.group) if leaving else self.at.now
+        if leaving and self.pacing.overdue(began):
+            self._begin(before.group, began)
+            return self._late(replace(before, reason=target.reason), owner, gainer, target)
+        stalls = not leaving and self.pacing.stalls(self.at.peers[gainer])
+        if stalls or not self.pacing.admits(gainer):
+            if not stalls:
+                self.pacing.queue(before.group)
+            stays = replace(target, owner=owner, standby=self._living(before.standby))
+            return self._kept(before, owner, stays)
+        self._begin(before.group, began)
         return replace(
             before,
             phase=Phase.MOVING,
             owners=(owner,),
-            moving_to=target.owner,
+            moving_to=gainer,
             standby=_other(self._living(before.standby), owner),
             reason=target.reason,
         )
@@ -184,15 +211,33 @@ class _Step:
             self._finish(before, owner, CANCELLED)
             return self._keep_or_move(self._back(before, owner), owner, target)
         self._carry(before.group)
-        ready = self._holds(before.group, gainer, Hold.OPENING, Hold.OWNER)
-        began = self.pending[before.group].began
-        if not ready and self.at.now - began < self.at.move_deadline_seconds:
+        if self._holds(before.group, gainer, Hold.OPENING, Hold.OWNER):
+            self.pacing.opened(self.at.peers[gainer])
+            self._finish(before, owner, DONE)
+            return self._given(before, owner, gainer, target, Phase.OWNED)
+        if not self.pacing.overdue(self.pending[before.group].began):
             return replace(before, owners=(owner,), standby=self._living(before.standby))
-        self._finish(before, owner, DONE if ready else DEADLINE)
+        self.pacing.stall(self.at.peers[gainer])
+        if self._accepts(owner):
+            self._finish(before, owner, DEADLINE)
+            return self._back(before, owner)
+        return self._late(before, owner, gainer, target)
+
+    def _late(self, before: Placement, owner: str, gainer: str, target: Target) -> Placement:
+        """The owner leaves and nobody has opened the group in time: a warm stand-by is nearer."""
+        warm = before.standby
+        if self._accepts(warm) and self._stands_by(before.group, warm):
+            gainer = warm or gainer
+        self._finish(replace(before, moving_to=gainer), owner, DEADLINE)
+        return self._given(before, owner, gainer, target, Phase.OPENING)
+
+    def _given(
+        self, before: Placement, owner: str, gainer: str, target: Target, phase: Phase
+    ) -> Placement:
         self._begin(before.group)
         return replace(
             before,
-            phase=Phase.OWNED if ready else Phase.OPENING,
+            phase=phase,
             owners=(gainer,),
             moving_to=None,
             draining=(*before.draining, owner),
@@ -229,6 +274,11 @@ class _Step:
             return False
         return told.version >= self._opened(group)
 
+    def _stands_by(self, group: GroupKey, worker: str | None) -> bool:
+        told = None if worker is None else self.at.told.get(worker)
+        held = None if told is None else told.holds.get(group)
+        return held is not None and held.hold is Hold.STANDBY and held.synced
+
     def _opened(self, group: GroupKey) -> EpochVersion:
         """The version whose share told the workers of what is pending; older reports are stale."""
         pending = self.pending.get(group) or self.at.pending.get(group)
@@ -264,8 +314,9 @@ class _Step:
 
     # -- records --------------------------------------------------------------------------------
 
-    def _begin(self, group: GroupKey) -> None:
-        self.pending[group] = Pending(self.at.now, self.at.wall, self.at.version)
+    def _begin(self, group: GroupKey, began: float | None = None) -> None:
+        waited = 0.0 if began is None else self.at.now - began
+        self.pending[group] = Pending(self.at.now - waited, self.at.wall - waited, self.at.version)
 
     def _carry(self, group: GroupKey) -> None:
         """Keep what is pending; a move that another leader began counts from now."""
@@ -299,7 +350,8 @@ def plan(at: Situation, target_of: TargetOf) -> Next:
     Args:
         target_of: what placement wants for a group; its workers must be in `at.peers`.
     """
-    step = _Step(at, survivors(at.previous, at.peers))
+    pacing = Pacing(at.previous, at.backlog, now=at.now, deadline=at.move_deadline_seconds)
+    step = _Step(at, survivors(at.previous, at.peers), pacing)
     placements = {
         group: step.place(group, pools, target_of(group)) for group, pools in at.groups.items()
     }
@@ -314,7 +366,7 @@ def plan(at: Situation, target_of: TargetOf) -> Next:
         dead=at.dead,
     )
     changed = _differs(at.previous, shard_map)
-    return Next(shard_map if changed else None, tuple(step.changes), step.pending)
+    return Next(shard_map if changed else None, tuple(step.changes), step.pending, pacing.backlog())
 
 
 def _differs(previous: ShardMap | None, following: ShardMap) -> bool:

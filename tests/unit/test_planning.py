@@ -1,143 +1,26 @@
 """Each transition of a group, from first placement to the last former owner leaving."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from coordinator.planning import (
-    Change,
-    Held,
-    Next,
-    Peer,
-    Situation,
-    Target,
-    Told,
     holder,
-    plan,
     rebuild,
     survivors,
 )
 from fleet.model import (
     Addresses,
     EpochVersion,
-    GroupKey,
     Hold,
-    LeaderInfo,
     Member,
     Phase,
     Placement,
     PoolId,
     PoolRef,
     Reason,
-    ShardMap,
 )
-
-G = GroupKey("models", "llama-epp", 9002)
-POOLS = (PoolId(PoolRef("models", "llama"), "u1"),)
-LEADER = LeaderInfo("coordinator-0", "127.0.0.1:8080", "127.0.0.1:8081")
-EMPTY: Mapping[GroupKey, Held] = {}
-
-
-def peer(worker: str, *, incarnation: str = "1", accepts: bool = True) -> Peer:
-    return Peer(worker, incarnation, f"{worker}:9002", accepts)
-
-
-class World:
-    """Plans one after another, as a leader does: each on the map of the last."""
-
-    def __init__(self, *peers: Peer) -> None:
-        self.at = Situation(
-            fleet="f",
-            leader=LEADER,
-            previous=None,
-            version=EpochVersion(5, 1),
-            groups={G: POOLS},
-            peers={p.id: p for p in peers},
-            dead=(),
-            told={},
-            pending={},
-            now=100.0,
-            wall=1000.0,
-            move_deadline_seconds=30.0,
-        )
-        self.changes: list[Change] = []
-
-    def peers(self, *peers: Peer) -> None:
-        self.at = replace(self.at, peers={p.id: p for p in peers})
-
-    def groups(self, groups: Mapping[GroupKey, tuple[PoolId, ...]]) -> None:
-        self.at = replace(self.at, groups=groups)
-
-    def later(self, seconds: float) -> None:
-        self.at = replace(self.at, now=self.at.now + seconds, wall=self.at.wall + seconds)
-
-    def tell(
-        self,
-        worker: str,
-        hold: Hold | None,
-        *,
-        synced: bool = True,
-        quiet: bool = False,
-        version: EpochVersion | None = None,
-    ) -> None:
-        """`worker` reports the group as of the newest map (or of `version`)."""
-        current = version or self.map.version
-        holds = EMPTY if hold is None else {G: Held(hold, synced, quiet)}
-        self.at = replace(self.at, told={**self.at.told, worker: Told(current, holds)})
-
-    def plan(
-        self,
-        owner: str | None,
-        standby: str | None = None,
-        reason: Reason = Reason.INITIAL,
-    ) -> Next:
-        outcome = plan(self.at, lambda group: Target(owner, standby, reason))
-        self.at = replace(self.at, pending=outcome.pending)
-        self.changes.extend(outcome.changes)
-        if outcome.shard_map is not None:
-            self.at = replace(
-                self.at, previous=outcome.shard_map, version=outcome.shard_map.version.next()
-            )
-        return outcome
-
-    @property
-    def map(self) -> ShardMap:
-        assert self.at.previous is not None
-        return self.at.previous
-
-    @property
-    def group(self) -> Placement:
-        return self.map.placements[G]
-
-
-def settled(*, standby: str | None = "b") -> World:
-    """G is owned by `a` since 1000.0, with a stand-by, workers a, b and c alive."""
-    world = World(peer("a"), peer("b"), peer("c"))
-    world.plan("a", standby)
-    world.tell("a", Hold.OWNER)
-    world.plan("a", standby)
-    assert world.group.phase is Phase.OWNED
-    world.changes.clear()
-    return world
-
-
-def moving() -> World:
-    """G moves from `a` to `c`; the stand-by is `b`."""
-    world = settled()
-    world.later(10)
-    world.plan("c", "b", Reason.JOIN)
-    assert (world.group.phase, world.group.owners, world.group.moving_to) == (
-        Phase.MOVING,
-        ("a",),
-        "c",
-    )
-    return world
-
-
-def outcomes(world: World) -> list[tuple[str, str, Reason, str]]:
-    return [(c.source, c.target, c.reason, c.outcome) for c in world.changes]
-
+from tests.planning_world import LEADER, POOLS, G, World, moving, outcomes, peer, settled
 
 # -- first placement --------------------------------------------------------------------------
 
@@ -280,182 +163,6 @@ def test_a_draining_stand_by_takes_over_only_if_nobody_else_can() -> None:
     alone.peers(peer("b", accepts=False))
     alone.plan(None, None, Reason.OWNER_DEAD)
     assert alone.group.owners == ("b",)
-
-
-# -- planned moves ----------------------------------------------------------------------------
-
-
-def test_a_planned_move_leaves_the_owner_serving_while_the_gainer_opens() -> None:
-    """Make before break: nothing changes for gateways yet."""
-    world = moving()
-    assert (world.group.reason, world.group.since) == (Reason.JOIN, 1000.0)
-    assert world.group.standby == "b"
-    assert not world.changes
-    assert world.plan("c", "b", Reason.KEPT).shard_map is None
-
-
-def test_the_gainer_owns_it_once_it_is_synced_and_the_loser_drains() -> None:
-    """One map makes the switch; `since` is the switch."""
-    world = moving()
-    world.tell("c", Hold.OPENING, synced=False)
-    assert world.plan("c", "a", Reason.KEPT).shard_map is None
-    world.tell("c", Hold.OPENING)
-    world.later(1)
-    world.plan("c", "a", Reason.KEPT)
-    assert world.group == Placement(
-        G, POOLS, Phase.OWNED, ("c",), "a", Reason.JOIN, since=1011.0, draining=("a",)
-    )
-    assert outcomes(world) == [("a", "c", Reason.JOIN, "done")]
-    assert world.changes[0].started == 1010.0
-
-
-def test_a_synced_report_from_before_the_move_does_not_count() -> None:
-    """The gainer may have held the group earlier."""
-    world = settled()
-    world.tell("c", Hold.OPENING)
-    world.plan("c", "b", Reason.JOIN)
-    world.plan("c", "b", Reason.KEPT)
-    assert world.group.phase is Phase.MOVING
-
-
-def test_after_the_deadline_it_goes_on_as_a_plain_move() -> None:
-    """30 s, not less; the group then opens at its new owner."""
-    world = moving()
-    world.later(29.9)
-    assert world.plan("c", "b", Reason.KEPT).shard_map is None
-    world.later(0.1)
-    world.plan("c", "b", Reason.KEPT)
-    assert (world.group.phase, world.group.owners, world.group.draining) == (
-        Phase.OPENING,
-        ("c",),
-        ("a",),
-    )
-    assert outcomes(world) == [("a", "c", Reason.JOIN, "deadline")]
-
-
-def test_a_new_leader_counts_the_deadline_from_its_own_start() -> None:
-    """It cannot know when the move began."""
-    world = moving()
-    world.later(20)
-    world.at = replace(world.at, pending={}, version=EpochVersion(6, 20))
-    world.plan("c", "b", Reason.KEPT)
-    world.later(29)
-    world.plan("c", "b", Reason.KEPT)
-    assert world.group.phase is Phase.MOVING
-    world.later(1)
-    world.plan("c", "b", Reason.KEPT)
-    assert world.group.owners == ("c",)
-
-
-@pytest.mark.parametrize("hold", [Hold.DRAINING, None])
-def test_the_loser_leaves_once_it_is_quiet_or_has_dropped_the_group(hold: Hold | None) -> None:
-    """The owner is not touched by that."""
-    world = moving()
-    world.tell("c", Hold.OPENING)
-    world.plan("c", "b", Reason.KEPT)
-    world.tell("a", Hold.DRAINING, quiet=False)
-    assert world.plan("c", "b", Reason.KEPT).shard_map is None
-    world.tell("a", hold, quiet=True)
-    world.later(30)
-    world.plan("c", "b", Reason.KEPT)
-    assert (world.group.owners, world.group.draining) == (("c",), ())
-    assert world.group.since == 1010.0
-
-
-def test_a_report_from_before_the_switch_does_not_end_the_draining() -> None:
-    """The loser has not heard of the switch yet: its silence about the group means nothing."""
-    world = moving()
-    world.tell("c", Hold.OPENING)
-    world.plan("c", "b", Reason.KEPT)
-    world.tell("a", None, version=EpochVersion(5, 2))
-    assert world.plan("c", "b", Reason.KEPT).shard_map is None
-    world.tell("a", Hold.OWNER, quiet=True)
-    assert world.plan("c", "b", Reason.KEPT).shard_map is None
-
-
-def test_a_dead_loser_leaves_at_once() -> None:
-    """Nothing can stray to it."""
-    world = moving()
-    world.tell("c", Hold.OPENING)
-    world.plan("c", "b", Reason.KEPT)
-    world.peers(peer("b"), peer("c"))
-    world.plan("c", "b", Reason.KEPT)
-    assert world.group.draining == ()
-
-
-def test_a_gainer_that_dies_gives_the_group_back() -> None:
-    """The owner never stopped serving; the next plan looks for another."""
-    world = moving()
-    world.peers(peer("a"), peer("b"))
-    world.plan("a", "b", Reason.KEPT)
-    assert (world.group.phase, world.group.owners, world.group.moving_to) == (
-        Phase.OWNED,
-        ("a",),
-        None,
-    )
-    assert world.group.since == 1000.0
-    assert outcomes(world) == [("a", "c", Reason.JOIN, "gainer_dead")]
-
-
-def test_an_owner_that_dies_while_moving_hands_over_to_the_gainer() -> None:
-    """The gainer is as warm as can be."""
-    world = moving()
-    world.peers(peer("b"), peer("c"))
-    world.later(1)
-    world.plan("b", "c", Reason.OWNER_DEAD)
-    assert (world.group.phase, world.group.owners, world.group.moving_to) == (
-        Phase.OPENING,
-        ("c",),
-        None,
-    )
-    assert world.group.reason is Reason.OWNER_DEAD
-    assert world.group.standby == "b"
-
-
-def test_a_gainer_that_begins_to_drain_is_replaced() -> None:
-    """The group moves on to whom placement names now."""
-    world = moving()
-    world.peers(peer("a"), peer("b"), peer("c", accepts=False))
-    world.plan("b", "a", Reason.JOIN)
-    assert (world.group.phase, world.group.owners, world.group.moving_to) == (
-        Phase.MOVING,
-        ("a",),
-        "b",
-    )
-    assert outcomes(world) == [("a", "c", Reason.JOIN, "cancelled")]
-
-
-def test_a_move_whose_owner_is_wanted_back_is_cancelled() -> None:
-    """Nothing happened for gateways."""
-    world = moving()
-    world.plan("a", "b", Reason.KEPT)
-    assert (world.group.phase, world.group.owners, world.group.moving_to) == (
-        Phase.OWNED,
-        ("a",),
-        None,
-    )
-    assert outcomes(world) == [("a", "c", Reason.JOIN, "cancelled")]
-
-
-def test_a_drained_worker_that_alone_is_left_keeps_serving() -> None:
-    """Placement has nobody; the group stays."""
-    world = settled(standby=None)
-    world.peers(peer("a", accepts=False))
-    world.plan(None, None, Reason.DRAIN)
-    assert (world.group.phase, world.group.owners) == (Phase.OWNED, ("a",))
-
-
-def test_a_former_owner_that_gains_the_group_again_drains_no_more() -> None:
-    """a -> c -> a while a still drains."""
-    world = moving()
-    world.tell("c", Hold.OPENING)
-    world.plan("c", "b", Reason.KEPT)
-    world.tell("a", Hold.DRAINING)
-    world.plan("a", "b", Reason.BALANCE)
-    assert (world.group.moving_to, world.group.draining) == ("a", ())
-    world.tell("a", Hold.OPENING)
-    world.plan("a", "b", Reason.KEPT)
-    assert (world.group.owners, world.group.draining) == (("a",), ("c",))
 
 
 # -- the rest ---------------------------------------------------------------------------------

@@ -1,9 +1,10 @@
-"""The route groups that there are: those through which a claimed pool is served."""
+"""The route groups that there are: those through which a claimed pool is served; and their pins."""
 
 from collections.abc import Callable, Mapping
 
 from coordinator.claims import Claims, Touched
-from fleet.model import GroupKey, PoolId, PoolRef
+from fleet.model import GroupKey, Pool, PoolId, PoolRef
+from fleet.model.pins import Pin, agreed, pin_of
 
 Groups = Mapping[GroupKey, tuple[PoolId, ...]]
 
@@ -14,9 +15,10 @@ class PoolGroups:
     def __init__(self, claims: Claims) -> None:
         self._claims = claims
         self._groups: Groups = {}
-        self._of_pool: dict[PoolRef, tuple[PoolId, tuple[GroupKey, ...]]] = {}
+        self._of_pool: dict[PoolRef, tuple[PoolId, tuple[GroupKey, ...], Pin | None]] = {}
         self._members: dict[GroupKey, dict[PoolRef, PoolId]] = {}
         self._changed: set[GroupKey] = set()
+        self._pins: Mapping[GroupKey, Pin] = {}
         self._listeners: list[Callable[[], None]] = []
         claims.on_change(self._decided)
 
@@ -33,6 +35,7 @@ class PoolGroups:
         self._claims.flush()  # whoever has seen `synced` must see what was listed
         if self._changed:
             found = dict(self._groups)
+            self._follow_pins()
             for group in self._changed:
                 members = self._members.get(group)
                 if members is None:
@@ -44,6 +47,27 @@ class PoolGroups:
             new = len(found.keys() - self._groups.keys())
             self._groups = {group: found[group] for group in sorted(found)} if new else found
         return self._groups
+
+    def pins(self) -> Mapping[GroupKey, Pin]:
+        """Groups all of whose pools say the same pin; the same object until one changes."""
+        self.groups()
+        return self._pins
+
+    def objects(self, group: GroupKey) -> tuple[Pool | None, ...]:
+        """The pools of a group as they are written now."""
+        return tuple(self._claims.pool(pool.ref) for pool in self.groups().get(group, ()))
+
+    def _follow_pins(self) -> None:
+        pins = dict(self._pins)
+        for group in self._changed:
+            members = self._members.get(group, {})
+            pin = agreed([self._of_pool[ref][2] for ref in members]).pin
+            if pin is None:
+                pins.pop(group, None)
+            else:
+                pins[group] = pin
+        if pins != self._pins:
+            self._pins = pins
 
     def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after each change; returns what ends that."""
@@ -61,7 +85,8 @@ class PoolGroups:
         pool, decision = self._claims.pool(ref), self._claims.decisions().get(ref)
         now = None
         if pool is not None and decision is not None and decision.served:
-            now = (pool.id, tuple(each.group for each in decision.served))
+            served = tuple(each.group for each in decision.served)
+            now = (pool.id, served, pin_of(pool.annotations).pin)
         before = self._of_pool.get(ref)
         if now == before:
             return False

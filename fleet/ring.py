@@ -9,7 +9,7 @@ makes a new one. Look-ups bisect the points directly: uhashring's own `range` co
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from uhashring import HashRing
@@ -22,6 +22,9 @@ HASH = "xxh3"
 
 _CACHED_GROUPS = 1 << 17
 
+_CACHED_WORKERS = 1024
+"""Workers whose points are remembered: 6 kB each with 160."""
+
 
 def _hash(text: str) -> int:
     return xxh3_64_intdigest(text.encode())
@@ -31,6 +34,13 @@ def _hash(text: str) -> int:
 def group_hash(group: GroupKey) -> int:
     """Where `group` stands on every ring: 64 bits, the same in every process."""
     return _hash(str(group))
+
+
+@lru_cache(maxsize=_CACHED_WORKERS)
+def _points_of(name: str, weight: int, vnodes: int) -> tuple[int, ...]:
+    """A worker's points, in order. They depend on nobody else, which is the point of a ring: one
+    change of 100 workers costs 4 ms with the others' points at hand, 14 without."""
+    return tuple(sorted(HashRing({name: {"weight": weight, "vnodes": vnodes}}, hash_fn=_hash).ring))
 
 
 class Ring:
@@ -45,19 +55,17 @@ class Ring:
 
     @classmethod
     def build(cls, spec: RingSpec) -> "Ring":
-        """The ring of `spec`: about 15 ms for 100 workers of 160 points.
+        """The ring of `spec`: about 15 ms for 100 workers of 160 points that are all new.
 
         Raises:
             FormatError: the ring's hash function is not ours.
         """
         if spec.hash != HASH:
             raise FormatError(f"ring of hash function {spec.hash[:40]!r}; only {HASH!r} is known")
+        by_point: dict[int, str] = {}
         # Sorted, so that two workers with an equal point get it in the same way everywhere.
-        nodes = {
-            name: {"weight": weight, "vnodes": spec.vnodes}
-            for name, weight in sorted(spec.weights.items())
-        }
-        by_point: dict[int, str] = HashRing(nodes, hash_fn=_hash).ring
+        for name, weight in sorted(spec.weights.items()):
+            by_point.update(dict.fromkeys(_points_of(name, weight, spec.vnodes), name))
         points = sorted(by_point)
         return cls(spec, points, [by_point[point] for point in points])
 
@@ -91,3 +99,8 @@ class Ring:
             return None
         index = bisect_right(self._points, group_hash(group))
         return self._names[index if index < len(self._names) else 0]
+
+    def homes(self, groups: Iterable[GroupKey]) -> list[str]:
+        """The first worker for each of `groups`; the ring must not be empty."""
+        names, points = [*self._names, self._names[0]], self._points
+        return [names[bisect_right(points, group_hash(group))] for group in groups]

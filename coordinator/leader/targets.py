@@ -1,12 +1,17 @@
 """Where placement wants each group; computed when its input changed, at most every few seconds
 for loads alone."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from coordinator.groups import Groups
-from coordinator.planning import Peer, Target, holder, survivors
-from fleet.model import GroupKey, Member, Reason, RingSpec, ShardMap
-from fleet.placement import Candidate, Current, Decision, place
+from coordinator.planning import Loss, Peer, Quarantine, Target, holder, survivors
+from coordinator.planning.quarantine import Objects
+from coordinator.verdicts import Judgement
+from fleet.model import GroupKey, Member, Reason, RingSpec, ShardMap, Signal
+from fleet.model.pins import Pin
+from fleet.placement import Candidate, Conditions, Current, Decision, place
+from fleet.placement.pacing import BalancePace, RolloutWatch, Running
 from fleet.ring import Ring
 from fleet.settings.model import PlacementSettings
 
@@ -16,13 +21,19 @@ LOADS_SECONDS = 5.0
 MAX_WEIGHT = 100
 """Of a worker on the ring; a member that says more is taken for this."""
 
-BALANCE_SECONDS = 30.0
-"""Cool-down between two rounds of moves for balance alone."""
-
-BALANCE_SHARE = 0.01
-"""Of all groups: how many one round may move (at least one)."""
-
 _NOWHERE = Target(None, None, Reason.INITIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What makes a placement at once, other than loads; groups and pins by identity."""
+
+    candidates: tuple[Candidate, ...]
+    incarnations: tuple[tuple[str, str], ...]
+    alive: frozenset[str]
+    release: str | None
+    quarantined: frozenset[GroupKey]
+    resting: frozenset[GroupKey]
 
 
 class Targets:
@@ -33,10 +44,13 @@ class Targets:
         self._decisions: Mapping[GroupKey, Decision] = {}
         self._cap: float | None = None
         self._ring: Ring | None = None
-        self._key: tuple[object, ...] = ()
+        self._input: _Input | None = None
         self._groups: Groups | None = None
+        self._pins: Mapping[GroupKey, Pin] | None = None
         self._placed = 0.0
-        self._balanced = -BALANCE_SECONDS
+        self._pace = BalancePace(settings)
+        self._rollout = RolloutWatch(settings)
+        self._quarantine = Quarantine(settings)
 
     @property
     def ring(self) -> RingSpec:
@@ -50,84 +64,105 @@ class Targets:
         *,
         previous: ShardMap | None,
         groups: Groups,
+        pins: Mapping[GroupKey, Pin],
+        objects: Objects,
         peers: Mapping[str, Peer],
-        members: Mapping[str, Member],
+        judgement: Judgement,
+        up: Callable[[str], bool],
         loads: Mapping[GroupKey, float],
         now: float,
     ) -> None:
         """Place again if need be.
 
         Args:
+            pins, objects: see `coordinator.groups.PoolGroups`.
+            judgement: every living worker, and who died since the last call.
+            up: whether the control stream of a worker is up.
             loads: streams per second by group, as owners report them.
             now: monotonic seconds.
         """
-        alive = survivors(previous, peers)
-        candidates = tuple(
-            _candidate(members[worker], accepts=peer.accepts)
-            for worker, peer in sorted(peers.items())
-        )
-        incarnations = tuple((worker, peer.incarnation) for worker, peer in sorted(peers.items()))
-        key = (candidates, incarnations, alive)
+        self._quarantine.look(previous, _losses(judgement), objects=objects, up=up, now=now)
+        members = {judged.member.id: judged.member for judged in judgement.living}
+        given = self._read(previous, peers, members, now)
         fresh = now - self._placed < LOADS_SECONDS
-        if fresh and key == self._key and groups is self._groups:
+        if fresh and given == self._input and groups is self._groups and pins is self._pins:
             return
-        accepting = frozenset(worker for worker, peer in peers.items() if peer.accepts)
-        currents = _currents(previous, groups, alive, accepting)
+        currents = _currents(previous, groups, given)
         plan = place(
-            candidates,
+            given.candidates,
             # Two digits: noise in a rate is no reason to move anything.
             {group: 1.0 + float(f"{loads.get(group, 0.0):.2g}") for group in groups},
             currents,
             cap=self._cap,
             settings=self._settings,
             ring=self._ring,
+            conditions=Conditions(
+                rolling=given.release is not None,
+                balance=self._pace.budget(len(groups), now),
+                pins=pins,
+                quarantined=given.quarantined,
+                resting=given.resting,
+                receiving=_receiving(previous, given) if given.quarantined else frozenset(),
+            ),
         )
         if self._ring is None or plan.ring != self._ring.spec:
             self._ring = Ring.build(plan.ring)
-        rolling = len({members[worker].version for worker in peers}) > 1
-        if any(candidate.accepts for candidate in candidates):
-            self._decisions = self._within_budget(
-                plan.decisions, currents, rolling=rolling, now=now
-            )
-        else:
+        self._decisions = plan.decisions
+        if not any(candidate.accepts for candidate in given.candidates):
             self._decisions = _stay(plan.decisions, currents)
+        elif any(each.reason is Reason.BALANCE for each in plan.decisions.values()):
+            self._pace.moved(now)
         self._cap = plan.cap
-        self._key, self._groups, self._placed = key, groups, now
+        self._input, self._groups, self._pins, self._placed = given, groups, pins, now
 
-    def _within_budget(
+    def _read(
         self,
-        decisions: Mapping[GroupKey, Decision],
-        currents: Mapping[GroupKey, Current],
-        *,
-        rolling: bool,
+        previous: ShardMap | None,
+        peers: Mapping[str, Peer],
+        members: Mapping[str, Member],
         now: float,
-    ) -> Mapping[GroupKey, Decision]:
-        """Few moves for balance alone, now and then, and none while versions are mixed."""
-        wanted = [g for g, decision in decisions.items() if decision.reason is Reason.BALANCE]
-        if not wanted:
-            return decisions
-        budget = max(1, int(BALANCE_SHARE * len(decisions)))
-        if rolling or now - self._balanced < BALANCE_SECONDS:
-            budget = 0
-        else:
-            self._balanced = now
-        kept = {
-            group: Decision(currents[group].owner, currents[group].standby, Reason.KEPT)
-            for group in wanted[budget:]
-        }
-        return {**decisions, **kept}
+    ) -> _Input:
+        ordered = sorted(peers.items())
+        running = [_running(members[worker], accepts=peer.accepts) for worker, peer in ordered]
+        release = self._rollout.release(running, now)
+        return _Input(
+            candidates=tuple(
+                _candidate(members[worker], accepts=peer.accepts, release=release)
+                for worker, peer in ordered
+            ),
+            incarnations=tuple((worker, peer.incarnation) for worker, peer in ordered),
+            alive=survivors(previous, peers),
+            release=release,
+            quarantined=self._quarantine.groups,
+            resting=self._quarantine.resting(now),
+        )
 
     def of(self, group: GroupKey) -> Target:
         """Where `group` shall be."""
         decision = self._decisions.get(group)
         if decision is None:
             return _NOWHERE
-        return Target(decision.owner, decision.standby, decision.reason)
+        quarantined = self._input is not None and group in self._input.quarantined
+        return Target(decision.owner, decision.standby, decision.reason, quarantined)
 
 
-def _candidate(member: Member, *, accepts: bool) -> Candidate:
+def _running(member: Member, *, accepts: bool) -> Running:
+    return Running(member.id, member.incarnation, member.version, member.started, accepts)
+
+
+def _candidate(member: Member, *, accepts: bool, release: str | None) -> Candidate:
     weight = min(max(member.weight, 1), MAX_WEIGHT)
-    return Candidate(member.id, weight, member.zone, member.node, accepts)
+    preferred = release is not None and member.version == release
+    return Candidate(member.id, weight, member.zone, member.node, accepts, preferred)
+
+
+def _losses(judgement: Judgement) -> list[Loss]:
+    """Workers that died of themselves: a pod that is gone was taken away."""
+    return [
+        Loss(death.member.id, death.member.node)
+        for death in judgement.deaths
+        if death.signal is not Signal.POD_GONE
+    ]
 
 
 def _stay(
@@ -137,24 +172,37 @@ def _stay(
     staying = {}
     for group, decision in decisions.items():
         owner = currents[group].owner if group in currents else None
-        if owner is not None and decision.owner != owner:
+        if owner is not None and decision.owner not in (None, owner):
             decision = Decision(owner, currents[group].standby, Reason.KEPT)
         staying[group] = decision
     return staying
 
 
-def _currents(
-    previous: ShardMap | None,
-    groups: Groups,
-    alive: frozenset[str],
-    accepting: frozenset[str],
-) -> dict[GroupKey, Current]:
+def _currents(previous: ShardMap | None, groups: Groups, given: _Input) -> dict[GroupKey, Current]:
     if previous is None:
         return {}
+    alive = given.alive
+    accepting = frozenset(each.id for each in given.candidates if each.accepts)
     currents = {}
     for group, placement in previous.placements.items():
-        if group in groups:
-            owner = holder(placement, alive, accepting)
-            standby = placement.standby if placement.standby in alive else None
-            currents[group] = Current(owner, None if standby == owner else standby)
+        if group not in groups:
+            continue
+        owner = holder(placement, alive, accepting)
+        if group in given.quarantined and not alive.intersection(placement.owners):
+            # Not where it was warm, but where it does the least harm.
+            owner = next(iter(placement.owners), None)
+        standby = placement.standby if placement.standby in alive else None
+        currents[group] = Current(owner, None if standby == owner else standby)
     return currents
+
+
+def _receiving(previous: ShardMap | None, given: _Input) -> frozenset[str]:
+    """Workers that inherit from dead ones at this moment."""
+    if previous is None:
+        return frozenset()
+    heirs = (
+        holder(placement, given.alive)
+        for group, placement in previous.placements.items()
+        if group not in given.quarantined and not given.alive.intersection(placement.owners)
+    )
+    return frozenset(heir for heir in heirs if heir is not None)

@@ -51,9 +51,6 @@ from fleet.telemetry import RateLimited
 
 log = logging.getLogger(__name__)
 
-DRAIN_SECONDS = 2.0
-"""How long handing over a drain mark may take."""
-
 
 class LeaderTerm:
     """One term: `run` leads until it is cancelled, or until the store says that another leads."""
@@ -321,8 +318,11 @@ class LeaderTerm:
         self._targets.update(
             previous=previous,
             groups=groups,
+            pins=self._around.groups.pins(),
+            objects=self._around.groups.objects,
             peers=peers,
-            members={judged.member.id: judged.member for judged in judgement.living},
+            judgement=judgement,
+            up=self._membership.up,
             loads=self._signals.loads,
             now=now,
         )

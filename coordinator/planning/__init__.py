@@ -13,6 +13,7 @@ from coordinator.planning.facts import (
     TargetOf,
     Told,
 )
+from coordinator.planning.quarantine import Loss, Quarantine
 from coordinator.planning.shares import rebuild, shares_of
 from coordinator.planning.transitions import heir, holder, plan, survivors
 
@@ -21,9 +22,11 @@ __all__ = [
     "Backlog",
     "Change",
     "Held",
+    "Loss",
     "Next",
     "Peer",
     "Pending",
+    "Quarantine",
     "Situation",
     "Target",
     "TargetOf",

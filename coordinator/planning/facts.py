@@ -57,11 +57,16 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where placement wants a group, and why."""
+    """Where placement wants a group, and why.
+
+    Attributes:
+        quarantined: it goes exactly there: not to its stand-by, and it is given none.
+    """
 
     owner: str | None
     standby: str | None
     reason: Reason
+    quarantined: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,10 @@ class Ledger:
         self._loads[worker] -= load
         heapq.heappush(self._emptiest, (self.level(worker), worker))
 
-    def emptiest(self) -> str:
-        """The worker at the lowest level; by id among equals."""
+    def emptiest(self, among: Iterable[str] | None = None) -> str:
+        """The worker at the lowest level, of all or of some (at least one); by id among equals."""
+        if among is not None:
+            return min(among, key=lambda worker: (self.level(worker), worker))
         # A heap entry may be older than the level it shows. Levels that fell got a new entry, so
         # an outdated one is too low and sinks to where it belongs.
         heap = self._emptiest

@@ -2,40 +2,35 @@
 
 Steps, each with what it may move:
 
-1. Whoever has a live, accepting owner stays.
-2. Orphans go to their stand-by (it is warm), else to the ring's next worker with room, else to the
-   emptiest.
-3. A newcomer takes, from the fullest first, groups whose ring home it is, up to its share.
-4. A worker over the cap sheds as few groups as bring it below, where that helps.
+1. Whoever has a live, accepting owner that meets the group's pin stays.
+2. Orphans go to a worker of the release that is being rolled out, if it has room, else to their
+   stand-by (it is warm), else to the ring's next worker with room, else to the emptiest.
+3. A newcomer takes, from the fullest first, groups whose ring home it is, up to its share; then any
+   groups from workers over the cap, and from all if it has less than 0.6 of its share. A join is a
+   join: it waits for no budget, and never moves more than the newcomer's share.
+4. A worker over the cap sheds as few groups as bring it below, where that helps, within the budget
+   for balance. A group heavier than the cap ends up alone with its worker.
+
+While a release is rolled out, steps 3 and 4 rest: see `Conditions.rolling`.
 
 All sums and orders are exact or total, so the same facts in another order give the same plan.
 """
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from heapq import heapify, heappop, heapreplace
 from math import fsum
 
 from fleet.model import GroupKey, Reason, RingSpec
-from fleet.placement.facts import Candidate, Current, Decision, Plan
+from fleet.model.pins import Pin
+from fleet.placement.facts import Candidate, Conditions, Current, Decision, Plan
 from fleet.placement.ledger import Ledger
+from fleet.placement.seating import NOWHERE, Bounds, Seating
 from fleet.placement.standbys import Standbys
 from fleet.ring import HASH, Ring, group_hash
 from fleet.settings.model import PlacementSettings
 
-_PROBES = 8
-"""Ring candidates that are tried before the emptiest worker takes an orphan."""
-
-_NEWCOMER = 0.6
-"""A worker with less than this of its share of the groups is a newcomer. A ring of 160 points per
-worker gives the unluckiest of 100 about 0.7 of its share, so nobody stays one by bad luck."""
-
-_PASSES = 32
-"""Rounds of steps 3 and 4; 2 or 3 are the rule, the bound is there for the leader's loop."""
-
-_NOWHERE = Current(None, None)
+_FREE = Conditions()
 
 
 def next_cap(previous: float | None, mean: float, settings: PlacementSettings) -> float:
@@ -50,134 +45,25 @@ def next_cap(previous: float | None, mean: float, settings: PlacementSettings) -
     return settings.cap_ratio * mean
 
 
-class _Seating:
-    """The plan in the making: which worker each group sits on, and why it left another."""
+def meeting(pin: Pin, workers: Sequence[Candidate]) -> frozenset[str]:
+    """Those of `workers` that may own what is pinned so."""
+    return frozenset(w.id for w in workers if pin.meets(worker=w.id, zone=w.zone, node=w.node))
 
-    def __init__(self, ring: Ring, ledger: Ledger, loads: Mapping[GroupKey, float]) -> None:
-        self.ring = ring
-        self.ledger = ledger
-        self.loads = loads
-        self.seats: dict[GroupKey, str] = {}
-        self.moved: dict[GroupKey, Reason] = {}
 
-    def seat_orphans(
-        self, orphans: Sequence[GroupKey], current: Mapping[GroupKey, Current]
-    ) -> None:
-        """Step 2, the heaviest first: they are the hardest to fit."""
-        loads, ledger = self.loads, self.ledger
-        for group in sorted(orphans, key=lambda g: (-loads[g], group_hash(g), g)):
-            load = loads[group]
-            warm = current.get(group, _NOWHERE).standby
-            if warm is not None and warm in ledger.weights and ledger.fits(warm, load):
-                target = warm
-            else:
-                target = self._roomy(group, load) or ledger.emptiest()
-            self.seats[group] = target
-            ledger.give(target, load)
-
-    def _roomy(self, group: GroupKey, load: float, leaving: str | None = None) -> str | None:
-        """The ring's next worker below the full level, among the first few."""
-        ledger = self.ledger
-        for name in self.ring.candidates(group, _PROBES):
-            if name != leaving and ledger.fits(name, load, ledger.full):
-                return name
-        return None
-
-    def _move(self, group: GroupKey, target: str, reason: Reason) -> None:
-        load = self.loads[group]
-        self.ledger.take(self.seats[group], load)
-        self.ledger.give(target, load)
-        self.seats[group] = target
-        self.moved[group] = reason
-
-    def settle(self) -> None:
-        """Steps 3 and 4 until they move nothing: the same facts again must change nothing."""
-        for _ in range(_PASSES):
-            moved = self._welcome_newcomers()
-            if not self._shed() and not moved:
-                return
-
-    def _welcome_newcomers(self) -> bool:
-        """Step 3; whether anything moved."""
-        weights = self.ledger.weights
-        share = len(self.seats) / sum(weights.values())
-        counts = Counter(self.seats.values())
-        newcomers = [w for w in sorted(weights) if counts[w] < _NEWCOMER * share * weights[w]]
-        if not newcomers:
-            return False
-        wanted: dict[str, dict[str, list[GroupKey]]] = {name: {} for name in newcomers}
-        for group, owner in self.seats.items():
-            home = self.ring.home(group)
-            if home in wanted and home != owner:
-                wanted[home].setdefault(owner, []).append(group)
-        return sum([self._welcome(newcomer, wanted[newcomer]) for newcomer in newcomers]) > 0
-
-    def _welcome(self, newcomer: str, offers: Mapping[str, list[GroupKey]]) -> int:
-        """`newcomer` takes what is offered, always from the fullest, up to the mean level."""
-        ledger = self.ledger
-        for groups in offers.values():
-            groups.sort(key=lambda g: (group_hash(g), g))
-        fullest = [(-ledger.level(owner), owner) for owner in offers]
-        heapify(fullest)
-        moved = 0
-        while fullest:
-            level, owner = -fullest[0][0], fullest[0][1]
-            groups = offers[owner]
-            if not groups:
-                heappop(fullest)
-                continue
-            group = groups.pop()
-            if ledger.level(newcomer, self.loads[group]) <= min(ledger.mean, level):
-                self._move(group, newcomer, Reason.JOIN)
-                heapreplace(fullest, (-ledger.level(owner), owner))
-                moved += 1
-        return moved
-
-    def _shed(self) -> bool:
-        """Step 4; whether anything moved."""
-        over: dict[str, list[GroupKey]] = {
-            worker: [] for worker in self.ledger.weights if self.ledger.over(worker)
-        }
-        if not over:
-            return False
-        for group, owner in self.seats.items():
-            if owner in over:
-                over[owner].append(group)
-        order = sorted(over, key=lambda worker: (-self.ledger.level(worker), worker))
-        return sum([self._shed_from(worker, over[worker]) for worker in order]) > 0
-
-    def _shed_from(self, worker: str, groups: Sequence[GroupKey]) -> int:
-        """Move groups away until `worker` is under the cap; those heavier than a cap go last."""
-        ledger, loads = self.ledger, self.loads
-        sized = sorted((loads[group], group_hash(group), group) for group in groups)
-        fit = bisect_right(sized, ledger.cap * ledger.weights[worker], key=lambda item: item[0])
-        moved = 0
-        for pile in (sized[:fit], sized[fit:]):
-            while pile and ledger.over(worker):
-                excess = ledger.excess(worker)
-                index = max(0, bisect_right(pile, excess, key=lambda item: item[0]) - 1)
-                load, _, group = pile[index]
-                target = self._relief(group, worker, load)
-                if target is None:
-                    del pile[index:]  # Nobody takes this load, so nobody takes a heavier one.
-                else:
-                    del pile[index]
-                    self._move(group, target, Reason.BALANCE)
-                    moved += 1
-        return moved
-
-    def _relief(self, group: GroupKey, worker: str, load: float) -> str | None:
-        """Who takes `group` from `worker`: someone under the cap, or much emptier than it."""
-        ledger = self.ledger
-        target = self._roomy(group, load, leaving=worker)
-        if target is not None:
-            return target
-        target = ledger.emptiest()
-        if load <= 0 or target == worker:
-            return None
-        # Half the load as margin: loads that differ by noise must not go back and forth.
-        helps = ledger.level(target, load) <= ledger.level(worker, -load / 2)
-        return target if helps or ledger.fits(target, load) else None
+def _allowed(
+    conditions: Conditions, loads: Mapping[GroupKey, float], workers: Sequence[Candidate]
+) -> dict[GroupKey, frozenset[str]]:
+    """The workers of each group whose pin leaves a choice of them: neither none nor all."""
+    found: dict[str, frozenset[str]] = {}
+    allowed = {}
+    for group, pin in conditions.pins.items():
+        if group not in loads:
+            continue
+        if pin.text not in found:
+            found[pin.text] = meeting(pin, workers)
+        if 0 < len(found[pin.text]) < len(workers):
+            allowed[group] = found[pin.text]
+    return allowed
 
 
 @lru_cache(maxsize=1 << 16)
@@ -186,15 +72,30 @@ def _kept(owner: str, standby: str) -> Decision:
     return Decision(owner, standby, Reason.KEPT)
 
 
+ReasonOf = Callable[[GroupKey, Current], Reason]
+
+
 def _decide(
-    seating: _Seating, standbys: Standbys, current: Mapping[GroupKey, Current], known: set[str]
+    seating: Seating,
+    standbys: Standbys,
+    current: Mapping[GroupKey, Current],
+    bounds: Bounds,
+    reason: ReasonOf,
 ) -> dict[GroupKey, Decision]:
     """Stand-bys and reasons for all groups; stand-bys that are as good as can be had stay."""
     decisions: dict[GroupKey, Decision] = {}
     pairs: dict[tuple[str, str | None], Decision | None] = {}
     alone: list[GroupKey] = []
+    pinned: list[GroupKey] = []
+    special = bounds.fixed or bounds.allowed
     for group, owner in seating.seats.items():
-        now = current.get(group, _NOWHERE)
+        now = current.get(group, NOWHERE)
+        if special and group in bounds.fixed:
+            decisions[group] = Decision(owner, None, reason(group, now))
+            continue
+        if special and group in bounds.allowed:
+            pinned.append(group)
+            continue
         standby = now.standby
         pair = (owner, standby)
         if pair not in pairs:
@@ -206,39 +107,29 @@ def _decide(
         elif now.owner == owner:
             decisions[group] = decision
         else:
-            decisions[group] = Decision(owner, standby, _reason(seating, group, now, known))
-    if alone:
+            decisions[group] = Decision(owner, standby, reason(group, now))
+    if alone or pinned:
         standbys.count(Counter(decision.standby for decision in decisions.values()))
-    for group in sorted(alone, key=lambda g: (group_hash(g), g)):
-        owner, now = seating.seats[group], current.get(group, _NOWHERE)
-        reason = _reason(seating, group, now, known)
-        decisions[group] = Decision(owner, standbys.choose(group, owner), reason)
+    for group in sorted((*alone, *pinned), key=lambda g: (group_hash(g), g)):
+        owner, now = seating.seats[group], current.get(group, NOWHERE)
+        within = bounds.allowed.get(group)
+        if within is None:
+            standby = standbys.choose(group, owner)
+        else:
+            standby = standbys.within(group, owner, now.standby, within)
+        decisions[group] = Decision(owner, standby, reason(group, now))
     return decisions
 
 
-def _reason(seating: _Seating, group: GroupKey, now: Current, known: set[str]) -> Reason:
-    if now.owner is None:
-        return Reason.INITIAL
-    if now.owner not in known:
-        return Reason.OWNER_DEAD
-    if now.owner not in seating.ledger.weights:
-        return Reason.DRAIN
-    if now.owner == seating.seats[group]:
-        return Reason.KEPT
-    return seating.moved[group]
-
-
 def _nobody(
-    loads: Mapping[GroupKey, float],
-    current: Mapping[GroupKey, Current],
-    cap: float | None,
-    spec: RingSpec,
-) -> Plan:
-    def reason(group: GroupKey) -> Reason:
-        owned = current.get(group, _NOWHERE).owner is not None
-        return Reason.OWNER_DEAD if owned else Reason.INITIAL
-
-    return Plan({group: Decision(None, None, reason(group)) for group in loads}, cap or 0.0, spec)
+    groups: Mapping[GroupKey, float] | frozenset[GroupKey], current: Mapping[GroupKey, Current]
+) -> dict[GroupKey, Decision]:
+    """Nobody is given these, for want of workers or because they rest."""
+    had = {group for group in groups if current.get(group, NOWHERE).owner is not None}
+    return {
+        group: Decision(None, None, Reason.OWNER_DEAD if group in had else Reason.INITIAL)
+        for group in groups
+    }
 
 
 def place(
@@ -249,6 +140,7 @@ def place(
     cap: float | None,
     settings: PlacementSettings,
     ring: Ring | None = None,
+    conditions: Conditions = _FREE,
 ) -> Plan:
     """Decide where every group of `loads` shall be.
 
@@ -258,6 +150,7 @@ def place(
         current: where groups are now; a group that is not in it was never placed.
         cap: the cap of the last plan, or None.
         ring: the ring of the last plan, used again if the workers are still the same.
+        conditions: what is to be respected besides loads.
 
     Returns:
         a plan with a decision for exactly the groups of `loads`.
@@ -267,25 +160,58 @@ def place(
     spare = [worker for worker in candidates if accepting and not worker.accepts]
     spec = RingSpec(HASH, settings.vnodes, {worker.id: worker.weight for worker in workers})
     if not workers:
-        return _nobody(loads, current, cap, spec)
+        return Plan(_nobody(loads, current), cap or 0.0, spec)
     if ring is None or ring.spec != spec:
         ring = Ring.build(spec)
+    resting = conditions.resting & loads.keys() if conditions.resting else conditions.resting
 
     mean = fsum(loads.values()) / sum(worker.weight for worker in workers)
     ledger = Ledger(workers, next_cap(cap, mean, settings), mean)
-    seating = _Seating(ring, ledger, loads)
+    bounds = Bounds(
+        allowed=_allowed(conditions, loads, workers) if conditions.pins else {},
+        preferred=frozenset(w.id for w in workers if w.preferred) if conditions.rolling else _NONE,
+        fixed=conditions.quarantined,
+        receiving=conditions.receiving,
+        budget=conditions.balance,
+        still=conditions.rolling,
+    )
+    seating = Seating(ring, ledger, loads, bounds)
     carried: dict[str, list[float]] = {worker.id: [] for worker in workers}
     orphans: list[GroupKey] = []
+    allowed, seats = bounds.allowed, seating.seats
     for group, load in loads.items():
-        owner = current.get(group, _NOWHERE).owner
-        if owner is not None and owner in carried:
-            seating.seats[group] = owner
+        owner = current.get(group, NOWHERE).owner
+        if owner is None or owner not in carried or (allowed and _misplaced(owner, group, allowed)):
+            if group not in resting:
+                orphans.append(group)
+        elif group not in resting:
+            seats[group] = owner
             carried[owner].append(load)
-        else:
-            orphans.append(group)
     ledger.start(carried)
     seating.seat_orphans(orphans, current)
     seating.settle()
     known = {worker.id for worker in candidates}
-    decisions = _decide(seating, Standbys(ring, workers, spare), current, known)
+
+    def reason(group: GroupKey, now: Current) -> Reason:
+        if now.owner is None:
+            return Reason.INITIAL
+        if now.owner not in known:
+            return Reason.OWNER_DEAD
+        if now.owner not in carried:
+            drained = seats[group] in bounds.preferred
+            return Reason.ROLLOUT if drained else Reason.DRAIN
+        if now.owner == seats[group]:
+            return Reason.KEPT
+        return seating.moved.get(group, Reason.PINNED)
+
+    standbys = Standbys(ring, workers, spare, preferred=bounds.preferred, groups=len(loads))
+    decisions = _decide(seating, standbys, current, bounds, reason)
+    decisions.update(_nobody(resting, current))
     return Plan(decisions, ledger.cap, spec)
+
+
+_NONE: frozenset[str] = frozenset()
+
+
+def _misplaced(owner: str, group: GroupKey, allowed: Mapping[GroupKey, frozenset[str]]) -> bool:
+    return group in allowed and owner not in allowed[group]

@@ -83,6 +83,23 @@ class PlacementSettings:
     cap_ratio_high: Annotated[float, Range(1, 10, above=True)] = 1.10
     """... or more than this x the present mean."""
 
+    balance_share: Annotated[float, Range(0, 1, above=True)] = 0.01
+    """Of all groups: how many one round of moves for balance alone may move (at least one)."""
+
+    balance_seconds: Annotated[float, Range(0, 86_400)] = 30.0
+    """Cool-down between two such rounds. Joins, drains and fail-overs never wait for it."""
+
+    rollout_seconds: Annotated[float, Range(0, 86_400)] = 300.0
+    """Workers of two versions count as a roll-out for this long after the last of them came or
+    went; a roll-out that stands still longer (a canary) is balanced like any fleet."""
+
+    quarantine_window_seconds: Annotated[float, Range(0, 3600)] = 10.0
+    """A worker that dies this soon after it was given a group may have died of it; 0 = no
+    quarantine."""
+
+    quarantine_seconds: Annotated[float, Range(1, 86_400)] = 300.0
+    """A quarantined group is released after this long without a death, or when its pool changes."""
+
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:

@@ -1,12 +1,6 @@
-"""What a new leader starts from, and how the targets of placement are kept still."""
-
-from dataclasses import replace
-
-import pytest
+"""What a new leader starts from."""
 
 from coordinator.leader import recall
-from coordinator.leader.targets import Targets
-from coordinator.planning import Peer
 from fleet.model import (
     Addresses,
     EpochVersion,
@@ -23,7 +17,6 @@ from fleet.model import (
     Reason,
     ShardMap,
 )
-from fleet.settings.model import PlacementSettings
 
 LEADER = LeaderInfo("coordinator-0", "h:1", "h:2")
 KEYS = [GroupKey("ns", f"s{n}", 9002) for n in range(6)]
@@ -106,79 +99,3 @@ def test_without_any_map_the_workers_holds_are_the_map() -> None:
     assert rebuilt is not None
     assert rebuilt.placements[KEYS[0]].owners == ("w1",)
     assert completed(None, member("w1")) is None
-
-
-class Placed:
-    """Targets over workers w0.. with one map that follows them."""
-
-    def __init__(self, count: int, *, settings: PlacementSettings | None = None) -> None:
-        self.targets = Targets(settings or PlacementSettings())
-        self.members = {f"w{n}": member(f"w{n}") for n in range(count)}
-        self.map: ShardMap | None = None
-        self.now = 1000.0
-
-    def update(self, loads: dict[GroupKey, float] | None = None) -> dict[str, str | None]:
-        peers = {w: Peer(w, "i", f"{w}:1", accepts=True) for w in self.members}
-        self.targets.update(
-            previous=self.map,
-            groups=GROUPS,
-            peers=peers,
-            members=self.members,
-            loads=loads or {},
-            now=self.now,
-        )
-        return {key.service: self.targets.of(key).owner for key in KEYS}
-
-    def follow(self, owners: dict[str, str | None]) -> None:
-        """Make a map of these owners that knows all workers."""
-        shard_map = a_map(EpochVersion(5, 1), {s: o for s, o in owners.items() if o})
-        self.map = replace(
-            shard_map,
-            incarnations=dict.fromkeys(self.members, "i"),
-            addresses={worker: f"{worker}:1" for worker in self.members},
-        )
-
-    def moved(self, before: dict[str, str | None], after: dict[str, str | None]) -> int:
-        return sum(before[service] != after[service] for service in before)
-
-
-def hot(owners: dict[str, str | None], worker: str) -> dict[GroupKey, float]:
-    """Every group of `worker` has become busy."""
-    return {key: 100.0 for key in KEYS if owners[key.service] == worker}
-
-
-def test_loads_alone_are_looked_at_every_few_seconds_and_move_little() -> None:
-    """One round moves at most 1 % (at least one group), the next comes 30 s later."""
-    world = Placed(3)
-    first = world.update()
-    world.follow(first)
-    loads = hot(first, "w0")
-    world.now += 1.0
-    world.update(loads)  # the workers of the map are known only now: placed again
-    start = {key.service: world.targets.of(key).owner for key in KEYS}
-    assert world.moved(first, start) <= 1
-    world.follow(start)
-    for _ in range(5):
-        world.now += 5.0
-        assert world.update(loads) == start, "cooling down"
-    world.now += 30.0
-    assert world.moved(start, world.update(loads)) <= 1
-
-
-def test_nothing_moves_for_balance_during_a_roll_out() -> None:
-    """Two versions of workers: what moves has another reason."""
-    world = Placed(3)
-    first = world.update()
-    world.follow(first)
-    world.members["w2"] = replace(world.members["w2"], version="2")
-    world.now += 100.0
-    assert world.update(hot(first, "w0")) == first
-
-
-@pytest.mark.parametrize("weight", [-5, 0, 10**9])
-def test_a_weight_out_of_bounds_is_clamped(weight: int) -> None:
-    """One member's nonsense must not stop the placement."""
-    world = Placed(2)
-    world.members["w0"] = replace(world.members["w0"], weight=weight)
-    world.update()
-    assert world.targets.ring.weights["w0"] in (1, 100)

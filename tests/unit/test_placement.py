@@ -120,22 +120,19 @@ def test_the_last_accepting_worker_has_a_draining_standby() -> None:
     assert set(plan.decisions.values()) == {Decision("a", "b", Reason.INITIAL)}
 
 
-def test_a_newcomer_takes_only_groups_whose_home_it_is_up_to_its_share() -> None:
-    """40 groups on four workers; the fifth's share is 8, and survivors swap nothing."""
+def test_a_newcomer_takes_its_share_and_survivors_swap_nothing() -> None:
+    """40 groups on four workers; the fifth's share is 8: first what is its ring home, then from
+    those that are over the new cap of 8.64."""
     loads = _ones(40)
     first = _place(_workers("a", "b", "c", "d"), loads)
     plan = _place(_workers("a", "b", "c", "d", "e"), loads, _as_current(first), first.cap)
-    ring = Ring.build(plan.ring)
     joined = {g for g, d in plan.decisions.items() if d.reason is Reason.JOIN}
-    assert joined
-    assert len(joined) <= 8
+    assert _owned(plan) == dict.fromkeys("abcde", 8)
+    assert len(joined) == 8
     for group, decision in plan.decisions.items():
-        if group in joined:
-            assert decision.owner == ring.home(group) == "e"
-        elif decision.reason is Reason.KEPT:
-            assert decision.owner == first.decisions[group].owner
-        else:
-            assert decision.reason is Reason.BALANCE
+        before = first.decisions[group].owner
+        assert decision.owner == ("e" if group in joined else before)
+        assert decision.reason is (Reason.JOIN if group in joined else Reason.KEPT)
 
 
 def test_a_worker_over_the_cap_sheds_as_few_as_needed() -> None:

@@ -132,13 +132,15 @@ class Running:
 class Fleet:
     """Coordinators, workers and folders of one test."""
 
-    def __init__(self, folder: Path, redis_url: str, kubeconfig: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, redis_url: str | RedisSettings, kubeconfig: Path | None = None
+    ) -> None:
         self._kubeconfig = kubeconfig
         self.manifests = folder / "manifests"
         self.eds = folder / "eds"
         self.manifests.mkdir()
         self.settings = Settings(
-            redis=RedisSettings(url=redis_url),
+            redis=RedisSettings(redis_url) if isinstance(redis_url, str) else redis_url,
             coordinator=CoordinatorSettings(host="127.0.0.1", http_port=0, internal_port=0),
         )
         self.settings = replace(
@@ -226,7 +228,7 @@ class Fleet:
 @contextlib.asynccontextmanager
 async def running_fleet(
     folder: Path,
-    redis_url: str,
+    redis_url: str | RedisSettings,
     *,
     coordinators: int = 1,
     workers: int = 2,

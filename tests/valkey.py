@@ -29,6 +29,12 @@ def free_port() -> int:
         return cast("int", probe.getsockname()[1])
 
 
+def frame(words: Sequence[str]) -> bytes:
+    """A command as it is sent."""
+    parts = [word.encode() for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
+
+
 class Valkey:
     """One server, on a loopback port (default) or a unix socket.
 
@@ -109,11 +115,8 @@ class Valkey:
 
     def command(self, *words: str) -> bytes:
         """Send one command over a connection of its own; the raw reply (up to 64 KiB)."""
-        frame = b"*%d\r\n" % len(words) + b"".join(
-            b"$%d\r\n%s\r\n" % (len(word.encode()), word.encode()) for word in words
-        )
         with self._connect() as link:
-            link.sendall(frame)
+            link.sendall(frame(words))
             return link.recv(65536)
 
     def _connect(self) -> socket.socket:

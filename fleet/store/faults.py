@@ -12,8 +12,11 @@ from enum import StrEnum
 from typing import Final
 
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
     MaxConnectionsError,
     NoPermissionError,
     OutOfMemoryError,
@@ -98,9 +101,6 @@ _CODES: Final = (
     ("LOADING", Fault.LOADING),
     ("BUSY", Fault.BUSY),
     ("max number of clients", Fault.CLIENTS),
-    ("MASTERDOWN", Fault.CLUSTER),
-    ("CLUSTERDOWN", Fault.CLUSTER),
-    ("MOVED", Fault.CLUSTER),
     ("CROSSSLOT", Fault.CLUSTER),
 )
 """Inside a script, or from an older server, the code is somewhere in the text."""
@@ -112,6 +112,9 @@ _CLASSES: Final[tuple[tuple[type[Exception], Fault], ...]] = (
     (BusyLoadingError, Fault.LOADING),
     (ReadOnlyError, Fault.READ_ONLY),
     (OutOfMemoryError, Fault.MEMORY),
+    (AskError, Fault.CLUSTER),
+    (ClusterDownError, Fault.CLUSTER),
+    (MasterDownError, Fault.CLUSTER),
     (MaxConnectionsError, Fault.TIMEOUT),
     (RedisTimeoutError, Fault.TIMEOUT),
     (asyncio.TimeoutError, Fault.TIMEOUT),
@@ -130,8 +133,6 @@ def fault_of(error: BaseException) -> Fault:
     for code, fault in _CODES:
         if code in text:
             return fault
-    if "error code: -9" in text or type(error).__name__.startswith(("Cluster", "Moved", "Ask")):
-        return Fault.CLUSTER
     return Fault.SERVER if isinstance(error, ResponseError) else Fault.CONNECTION
 
 

@@ -40,6 +40,10 @@ _WAIT_SHARE: Final = 0.5
 looks at such time-outs only every 0.1 s."""
 
 
+_DEMOTED: Final = frozenset({Fault.READ_ONLY, Fault.REPLICAS})
+"""What a server says that is no primary any more, or whose replicas have left it for another one
+before it knows: whoever is primary now is found by connecting anew."""
+
 _DIRECT: Final = {False: Connection, True: SSLConnection}
 _PRIMARY: Final = {False: PrimaryConnection, True: SecurePrimaryConnection}
 
@@ -98,6 +102,7 @@ class Link:
         reply = self._checked(replies[0], f"{script.name} on {_pattern(keys)}")
         confirmed = self._checked(replies[1], "WAIT") if acks else 0
         if confirmed < acks:
+            await self._drop()
             raise self._unknown(
                 Fault.REPLICAS, f"{script.name} confirmed by {confirmed} replicas, {acks} needed"
             )
@@ -136,8 +141,7 @@ class Link:
             raise self._unknown(Fault.TIMEOUT, "no answer in time") from error
         except (RedisError, OSError) as error:
             raise self._unknown(fault_of(error), _said(error)) from error
-        if any(_is_fault(reply, Fault.READ_ONLY) for reply in replies):
-            # Demoted: whoever is primary now is found by connecting anew.
+        if any(isinstance(r, ResponseError) and fault_of(r) in _DEMOTED for r in replies):
             await self._drop()
         return replies
 
@@ -176,10 +180,6 @@ def _pattern(keys: Sequence[str]) -> str:
     """Keys for a message: the fleet's, and the names of the first few."""
     names = [key.rpartition(":")[2] if ":share:" not in key else "share:*" for key in keys]
     return f"{keys[0].rpartition(':')[0]}:[{' '.join(dict.fromkeys(names))}]"
-
-
-def _is_fault(reply: Reply, fault: Fault) -> bool:
-    return isinstance(reply, ResponseError) and fault_of(reply) is fault
 
 
 async def _reply(connection: Connection) -> Reply:

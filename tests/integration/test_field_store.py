@@ -14,74 +14,11 @@ from fleet.model import Addresses, EpochVersion, LeaderInfo, Member, RingSpec, S
 from fleet.settings.model import RedisSettings
 from fleet.store.contract import Guard, Publication
 from fleet.store.redis import RedisStore
+from tests.redis_proxy import RedisProxy
 from tests.valkey import Valkey, running_valkey
 
 ME = LeaderInfo("c0", "c0:1", "c0:2")
 MEMBER = Member("worker-0", "i0", Addresses("a:1", "a:2", "a:3", "a:4"))
-
-
-class Proxy:
-    """A TCP front whose server can change behind it, or which answers every command itself.
-
-    Attributes:
-        target: port of the real server; connections that are open stay where they are.
-        error: if set, the reply to each command.
-    """
-
-    def __init__(self, target: int) -> None:
-        self.target = target
-        self.error: bytes | None = None
-        self.port = 0
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def close(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            back, forth = await asyncio.open_connection("127.0.0.1", self.target)
-            copying = asyncio.create_task(_copy(back, writer))
-            try:
-                while True:
-                    command = await _command(reader)
-                    if self.error is None:
-                        forth.write(command)
-                    else:
-                        writer.write(self.error)
-            finally:
-                copying.cancel()
-                forth.transport.abort()
-        writer.transport.abort()
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-    writer.transport.abort()
-
-
-async def _command(reader: asyncio.StreamReader) -> bytes:
-    """One RESP command, as sent."""
-    head = await reader.readline()
-    if not head:
-        raise asyncio.IncompleteReadError(b"", None)
-    parts = [head]
-    for _ in range(int(head[1:])):
-        size = await reader.readline()
-        parts += [size, await reader.readexactly(int(size[1:]) + 2)]
-    return b"".join(parts)
 
 
 @pytest.fixture(scope="module")
@@ -92,17 +29,15 @@ def server() -> Iterator[Valkey]:
 
 
 @pytest.fixture
-async def proxy(server: Valkey) -> AsyncIterator[Proxy]:
+async def proxy(server: Valkey) -> AsyncIterator[RedisProxy]:
     """In front of an empty server."""
     server.command("FLUSHALL")
-    proxy = Proxy(server.port)
-    await proxy.start()
-    yield proxy
-    await proxy.close()
+    async with RedisProxy.before(server.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture
-async def store(proxy: Proxy) -> AsyncIterator[RedisStore]:
+async def store(proxy: RedisProxy) -> AsyncIterator[RedisStore]:
     """A client that reaches the server through the proxy."""
     url = f"redis://127.0.0.1:{proxy.port}/0"
     store = RedisStore(RedisSettings(url, request_timeout_seconds=1.0), "blue")
@@ -142,15 +77,32 @@ ERRORS = {
 }
 
 
+KINDS = {
+    "loading": "loading",
+    "no auth": "auth",
+    "full": "memory",
+    "disk": "disk",
+    "master down": "cluster",
+    "clients": "clients",
+    "busy": "busy",
+    "cluster": "cluster",
+    "moved": "cluster",
+    "no permission": "permission",
+    "read only": "read_only",
+    "no RESP": "connection",
+}
+"""What each is counted as."""
+
+
 @pytest.mark.parametrize("name", ERRORS)
 async def test_every_refusal_of_the_server_is_unknown(
-    proxy: Proxy, store: RedisStore, name: str
+    proxy: RedisProxy, store: RedisStore, name: str
 ) -> None:
     """Lease, beat, members, publication and map, each against each error: one kind of exception,
-    no crash of another, no invented answer; all is well once the server is (intelmq#2446,
-    redis-py-cluster#244)."""
+    no crash of another, no invented answer, each counted by its kind; all is well once the server
+    is (certtools/intelmq#2446, Grokzen/redis-py-cluster#244)."""
     guard = await lead(store)
-    proxy.error = ERRORS[name]
+    proxy.canned = ERRORS[name]
     calls: list[Any] = [
         lambda: store.lease(),
         lambda: store.renew(guard, ttl_seconds=60.0),
@@ -168,7 +120,9 @@ async def test_every_refusal_of_the_server_is_unknown(
             continue
         with pytest.raises(StoreUnavailable):
             await call()
-    proxy.error = None
+    if name in KINDS:
+        assert {kind: n for kind, n in store.errors().items() if n} == {KINDS[name]: len(calls)}
+    proxy.canned = None
     async with asyncio.timeout(5):
         while True:
             with contextlib.suppress(StoreUnavailable):
@@ -179,7 +133,7 @@ async def test_every_refusal_of_the_server_is_unknown(
 
 
 async def test_a_demoted_server_is_left_for_its_successor(
-    proxy: Proxy, store: RedisStore, server: Valkey
+    proxy: RedisProxy, store: RedisStore, server: Valkey
 ) -> None:
     """The primary becomes a replica with all its connections open; its address now leads to the
     new one: found at the next call, without any restart (redis-py#460, #935)."""
@@ -205,7 +159,7 @@ async def test_a_demoted_server_is_left_for_its_successor(
 
 
 async def test_an_emptied_successor_never_gives_an_old_epoch(
-    proxy: Proxy, store: RedisStore
+    proxy: RedisProxy, store: RedisStore
 ) -> None:
     """The promoted replica had not seen the last epochs: the floor that workers and routes report
     keeps the next one above (infrahub#9450, redis#6062, restate#4937)."""
@@ -223,7 +177,7 @@ async def test_an_emptied_successor_never_gives_an_old_epoch(
 
 
 async def test_a_name_is_looked_up_at_each_connect(
-    proxy: Proxy, server: Valkey, monkeypatch: pytest.MonkeyPatch
+    proxy: RedisProxy, server: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The Service's name leads elsewhere now and the old address refuses (aioredis-py#353)."""
     real = socket.getaddrinfo

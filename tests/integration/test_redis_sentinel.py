@@ -1,0 +1,210 @@
+"""Real Sentinels: the store's clients find the primary, leave a demoted one, and leak nothing."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from fleet.errors import StoreUnavailable
+from fleet.model import Addresses, EpochVersion, LeaderInfo, Member, RingSpec, ShardMap, Share
+from fleet.model.identity import NONE
+from fleet.settings.model import RedisSettings
+from fleet.store.contract import Guard, Publication
+from fleet.store.redis import RedisStore
+from tests.redis_proxy import RedisProxy
+from tests.sentinels import SERVICE, Sentinel, Watched, watched_valkey
+from tests.valkey import Valkey, free_port, running_valkey
+
+ME = LeaderInfo("c0", "c0:1", "c0:2")
+MEMBER = Member("worker-0", "i0", Addresses("a:1", "a:2", "a:3", "a:4"))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Valkey]:
+    """A primary that no Sentinel watches."""
+    with running_valkey() as valkey:
+        yield valkey
+
+
+def client(url: str, *, min_acks: int = 0, timeout: float = 0.5) -> RedisStore:
+    return RedisStore(RedisSettings(url, timeout, min_acks), "blue")
+
+
+def publication(epoch: int) -> Publication:
+    version = EpochVersion(epoch, 1)
+    share = Share("blue", "worker-0", "i0", version, ())
+    ring = RingSpec("xxh3", 160, {"worker-0": 1})
+    return Publication(ShardMap("blue", version, 1.0, ME, {}), ring, {"worker-0": share})
+
+
+async def when_answered(
+    call: Callable[[], Coroutine[Any, Any, Any]], *, seconds: float = 20.0
+) -> int:
+    """Repeat until it is answered; how many times it was unknown. Nothing else may come of it."""
+    unknown = 0
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                await call()
+            except StoreUnavailable:
+                unknown += 1
+                await asyncio.sleep(0.05)
+            else:
+                return unknown
+
+
+def clients_of(sentinel: Sentinel) -> int:
+    """How many connections of ours it has now."""
+    return sentinel.command("CLIENT", "LIST").count(b"lib-name=redis-py")
+
+
+async def test_a_killed_primary_is_replaced_and_what_was_acknowledged_stays() -> None:
+    """kill -9, with one Sentinel of three silent: lease, map and member are on the new primary, the
+    next epoch is higher, and no question to a Sentinel stays open (redis/redis-py#688, #3259)."""
+    with watched_valkey(sentinels=3, replicas=2) as watched:
+        await through_a_kill(watched)
+
+
+async def through_a_kill(watched: Watched) -> None:
+    store = client(watched.url, min_acks=1)
+    lease = await store.acquire(ME, floor=22, ttl_seconds=60.0, request="r1")
+    guard = Guard(ME.id, lease.epoch)
+    await store.publish(guard, publication(lease.epoch))
+    await store.beat(MEMBER)
+    watched.sentinels[0].pause()
+    watched.primary.kill()
+    begun = time.monotonic()
+    unknown = await when_answered(lambda: store.renew(guard, ttl_seconds=60.0))
+    assert time.monotonic() - begun < 15.0
+    assert unknown > 0
+    again = await store.lease()
+    assert (again.leader, again.epoch, again.map_version) == (ME, 23, EpochVersion(23, 1))
+    assert [beat.member for beat in await store.members()] == [MEMBER]
+    await when_answered(lambda: store.acquire(ME, floor=0, ttl_seconds=60.0, request="r2"))
+    assert (await store.lease()).epoch == 24
+    assert sum(store.errors().values()) >= unknown
+    for sentinel in watched.sentinels[1:]:
+        assert clients_of(sentinel) == 0
+    await store.close()
+
+
+async def test_a_demoted_primary_is_left() -> None:
+    """40 writers while the primary is demoted with all its connections open: unknown for a moment,
+    then all write to the new one over few connections, and the old one hears nothing more
+    (redis/redis-py#460, #435, #935)."""
+    with watched_valkey() as watched:
+        store = client(watched.url)
+        await asyncio.gather(*(store.beat(MEMBER) for _ in range(40)))
+        await asyncio.to_thread(watched.fail_over)
+        (promoted,) = watched.replicas
+        # A Sentinel does this too, and then also closes the connections.
+        watched.primary.command("REPLICAOF", "127.0.0.1", str(promoted.port))
+        writes = [when_answered(lambda: store.beat(MEMBER)) for _ in range(40)]
+        unknown = await asyncio.gather(*writes)
+        assert store.errors()["read_only"] > 0
+        assert max(unknown) <= 4
+        assert b"epp:{blue}:beats" in promoted.command("KEYS", "*")
+        assert 1 <= promoted.command("CLIENT", "LIST").count(b"lib-name=redis-py") <= 6
+        assert watched.primary.command("CLIENT", "LIST").count(b"lib-name=redis-py") == 0
+        assert clients_of(watched.sentinels[0]) == 0
+        await store.close()
+
+
+async def test_a_primary_that_its_replicas_have_left_is_left(server: Valkey) -> None:
+    """It does not know yet, and goes on taking writes: too few acknowledgements make the client ask
+    the Sentinels again, so that an ex-leader finds its lease lost."""
+    with running_valkey() as successor:
+        async with RedisProxy.before(server.port) as sentinel:
+            sentinel.canned = named(server.port, 1)
+            url = f"redis+sentinel://127.0.0.1:{sentinel.port}/{SERVICE}"
+            store = client(url, min_acks=1, timeout=0.4)
+            with pytest.raises(StoreUnavailable, match="confirmed by 0"):
+                await store.acquire(ME, floor=0, ttl_seconds=60.0, request="r1")
+            sentinel.canned = named(successor.port, 2)
+            assert (await store.renew(Guard(ME.id, 1), ttl_seconds=60.0)).leader is None
+            assert store.errors()["replicas"] == 1
+            await store.close()
+
+
+def named(port: int, epoch: int) -> bytes:
+    """What a Sentinel says that names this port."""
+    words = ["name", SERVICE, "ip", "127.0.0.1", "port", str(port), "config-epoch", str(epoch)]
+    return b"*%d\r\n" % len(words) + b"".join(
+        b"$%d\r\n%s\r\n" % (len(w), w.encode()) for w in words
+    )
+
+
+async def test_the_newest_configuration_counts(server: Valkey) -> None:
+    """A Sentinel that was cut off goes on naming the old primary; one that is silent or refuses
+    costs nothing."""
+    async with (
+        RedisProxy.before(server.port) as old,
+        RedisProxy.before(server.port) as new,
+        RedisProxy.before(server.port) as silent,
+    ):
+        old.canned, new.canned = named(free_port(), 3), named(server.port, 4)
+        silent.black_hole = True
+        hosts = [old.port, new.port, silent.port]
+        url = ",".join(f"127.0.0.1:{port}" for port in hosts)
+        store = client(f"redis+sentinel://{url}/{SERVICE}", timeout=5.0)
+        begun = time.monotonic()
+        await store.beat(MEMBER)
+        assert time.monotonic() - begun < 4.0
+        await store.close()
+
+
+async def test_a_named_replica_is_no_primary(server: Valkey) -> None:
+    """In the middle of a fail-over: unknown, never a read from a replica or a refused write."""
+    with running_valkey(arguments=("--replicaof", f"127.0.0.1 {server.port}")) as replica:
+        async with RedisProxy.before(server.port) as sentinel:
+            sentinel.canned = named(replica.port, 1)
+            store = client(f"redis+sentinel://127.0.0.1:{sentinel.port}/{SERVICE}", timeout=5.0)
+            with pytest.raises(StoreUnavailable, match=f"{replica.port}.*is a slave"):
+                await store.shard_map(NONE)
+            assert store.errors()["sentinel"] == 1
+            sentinel.canned = named(server.port, 2)
+            assert await store.shard_map(NONE) is None
+            await store.close()
+
+
+async def test_what_is_wrong_with_sentinels_is_said() -> None:
+    """An unknown service, a place where nobody listens, and silence, each by its address; within
+    twice the time-out."""
+    with running_valkey() as plain:
+        async with RedisProxy.before(plain.port) as unknown, RedisProxy.before(plain.port) as hole:
+            unknown.canned = b"-ERR No such master with that name\r\n"
+            hole.black_hole = True
+            nobody = free_port()
+            hosts = f"127.0.0.1:{unknown.port},127.0.0.1:{nobody},127.0.0.1:{hole.port}"
+            store = client(f"redis+sentinel://:SECRET@{hosts}/{SERVICE}", timeout=0.4)
+            begun = time.monotonic()
+            with pytest.raises(StoreUnavailable) as caught:
+                await store.lease()
+            assert time.monotonic() - begun < 3.0
+            said = str(caught.value)
+            assert f"127.0.0.1:{unknown.port}: No such master" in said
+            assert f"127.0.0.1:{nobody}: " in said
+            assert "1 silent" in said
+            assert f"no Sentinel names a primary of '{SERVICE}'" in said
+            assert "SECRET" not in said
+            await store.close()
+
+
+async def test_closing_in_the_middle_of_a_question_leaves_nothing() -> None:
+    """The caller is told that the client was closed; the connection to the Sentinel goes."""
+    with running_valkey() as plain:
+        async with RedisProxy.before(plain.port) as hole:
+            hole.black_hole = True
+            store = client(f"redis+sentinel://127.0.0.1:{hole.port}/{SERVICE}", timeout=5.0)
+            asking = asyncio.create_task(store.lease())
+            async with asyncio.timeout(5.0):
+                while plain.command("CLIENT", "LIST").count(b"\n") < 4:
+                    await asyncio.sleep(0.01)
+            await store.close()
+            with pytest.raises(StoreUnavailable, match="closed"):
+                await asking
+            async with asyncio.timeout(5.0):
+                while plain.command("CLIENT", "LIST").count(b"\n") >= 4:
+                    await asyncio.sleep(0.01)

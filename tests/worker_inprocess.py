@@ -43,6 +43,7 @@ from fleet.model import (
 from fleet.settings import MembershipSettings, Settings, WorkerSettings
 from fleet.sources.contract import Kind, ObjectKey, Source
 from fleet.sources.folder import FolderSource
+from fleet.store.contract import Store
 from fleet.store.memory import MemoryServer, MemoryStore
 from tests import manifest_texts
 from tests.unit import extproc_messages
@@ -99,11 +100,15 @@ async def running_worker(
     worker_settings: WorkerSettings | None = None,
     certificates: Certificates | None = None,
     source: Source | None = None,
+    worker_id: str = "worker-0",
+    store: Store | None = None,
+    token: str = TOKEN,
 ) -> AsyncIterator[Running]:
-    """A worker `worker-0` on 127.0.0.1 over the manifests in `folder`, or over another `source`.
+    """A worker on 127.0.0.1 over the manifests in `folder`, or over another `source`.
 
     Args:
         certificates: of its internal port; None = it speaks plaintext.
+        store: closed with it; None = one in memory, of its own.
     """
     clock = SystemClock()
     server = MemoryServer(clock)
@@ -116,12 +121,12 @@ async def running_worker(
     refused: list[str] = []
     scraper = FakeScraper()
     worker = Worker(
-        "worker-0",
+        worker_id,
         settings,
-        TOKEN,
+        token,
         Surroundings(
             source,
-            MemoryStore(clock, server),
+            store or MemoryStore(clock, server),
             scraper,
             clock,
             random.Random(1),
@@ -132,7 +137,7 @@ async def running_worker(
     )
     running = Running(worker, server, source)
     running.scraper, running.fatal, running.refused = scraper, fatal, refused
-    listeners = Listeners(worker, TOKEN)
+    listeners = Listeners(worker, token)
     try:
         await listeners.open_probes()
         await worker.open_source()

@@ -20,6 +20,14 @@ DOWN_AFTER_MS = 500
 _READY_SECONDS = 20.0
 
 
+def named(port: int, epoch: int) -> bytes:
+    """What a Sentinel says that names this port."""
+    words = ["name", SERVICE, "ip", "127.0.0.1", "port", str(port), "config-epoch", str(epoch)]
+    return b"*%d\r\n" % len(words) + b"".join(
+        b"$%d\r\n%s\r\n" % (len(w), w.encode()) for w in words
+    )
+
+
 class Sentinel:
     """One Sentinel process, on a loopback port."""
 

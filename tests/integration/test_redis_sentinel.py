@@ -14,7 +14,7 @@ from fleet.settings.model import RedisSettings
 from fleet.store.contract import Guard, Publication
 from fleet.store.redis import RedisStore
 from tests.redis_proxy import RedisProxy
-from tests.sentinels import SERVICE, Sentinel, Watched, watched_valkey
+from tests.sentinels import SERVICE, Sentinel, Watched, named, watched_valkey
 from tests.valkey import Valkey, free_port, running_valkey
 
 ME = LeaderInfo("c0", "c0:1", "c0:2")
@@ -126,14 +126,6 @@ async def test_a_primary_that_its_replicas_have_left_is_left(server: Valkey) -> 
             assert (await store.renew(Guard(ME.id, 1), ttl_seconds=60.0)).leader is None
             assert store.errors()["replicas"] == 1
             await store.close()
-
-
-def named(port: int, epoch: int) -> bytes:
-    """What a Sentinel says that names this port."""
-    words = ["name", SERVICE, "ip", "127.0.0.1", "port", str(port), "config-epoch", str(epoch)]
-    return b"*%d\r\n" % len(words) + b"".join(
-        b"$%d\r\n%s\r\n" % (len(w), w.encode()) for w in words
-    )
 
 
 async def test_the_newest_configuration_counts(server: Valkey) -> None:

@@ -18,7 +18,8 @@ class LeaderDocument(msgspec.Struct, frozen=True):
 
 
 class PoolDocument(msgspec.Struct, frozen=True):
-    """One pool of the map; pools of one group have the same placement."""
+    """One pool of the map; pools of one group have the same placement. `moving_to` is the gainer of
+    a move that has begun; `draining` are former owners to which streams may still stray."""
 
     namespace: str
     name: str
@@ -28,6 +29,8 @@ class PoolDocument(msgspec.Struct, frozen=True):
     phase: str
     since: str
     reason: str
+    moving_to: str | None
+    draining: tuple[str, ...]
 
 
 class MapDocument(msgspec.Struct, frozen=True):
@@ -111,6 +114,8 @@ def _pool_rows(placement: Placement) -> list[tuple[PoolRef, PoolDocument]]:
                 phase=placement.phase.value,
                 since=since,
                 reason=placement.reason.value,
+                moving_to=placement.moving_to,
+                draining=placement.draining,
             ),
         )
         for pool in placement.pools

@@ -1,5 +1,7 @@
 """The API's documents, value by value: tools outside rely on exactly these."""
 
+from dataclasses import replace
+
 import msgspec
 
 from coordinator.web.documents import map_document, timestamp, workers_document
@@ -70,6 +72,8 @@ def test_the_map_document() -> None:
             "phase": phase,
             "since": "2023-11-14T22:13:19.000Z",
             "reason": "owner_dead",
+            "moving_to": None,
+            "draining": [],
         }
         for name, group, owners, standby, phase in (
             ("a", "ns1/solo:9002", [], None, "unowned"),
@@ -86,6 +90,16 @@ def test_the_map_document() -> None:
         "leader": {"id": "coordinator-0", "http": "127.0.0.1:8080"},
         "pools": rows,
     }
+
+
+def test_a_move_in_progress_is_shown_with_its_gainer_and_former_owners() -> None:
+    """From the first map that names it until nobody drains any more."""
+    moving = replace(
+        placement("solo", "a"), phase=Phase.MOVING, moving_to="worker-2", draining=("worker-3",)
+    )
+    (row,) = map_document(shard_map(moving), LEADER).pools
+    assert (row.phase, row.owners) == ("moving", ("worker-0",))
+    assert (row.moving_to, row.draining) == ("worker-2", ("worker-3",))
 
 
 def test_without_a_leader_the_map_says_so() -> None:

@@ -162,18 +162,20 @@ class CoordinatorProcess:
         except OSError:
             return ""
 
-    def post(self, path: str) -> int:
-        """Send a command; the status code."""
+    def post(self, path: str, *, token: str = TOKEN) -> int:
+        """Send a command; the status code, or 0 if nothing answers."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.http_port}{path}",
             method="POST",
-            headers={"Authorization": f"Bearer {TOKEN}"},
+            headers={"Authorization": f"Bearer {token}"},
         )
         try:
             with urllib.request.urlopen(request, timeout=5) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code
+        except OSError:
+            return 0
 
     def status(self, path: str) -> int:
         """The status code at `path`; 0 if nothing answers."""

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import signal
 import time
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from tests.coordinator_process import CoordinatorProcess
 from tests.deployed import COORDINATOR, WORKER, Installed
 from tests.own_network import WORKERS
 from tests.valkey import Valkey
-from tests.worker_process import WorkerProcess
+from tests.worker_process import TOKEN, WorkerProcess
 
 FLEET = "default"
 GRACE_SECONDS = 640
@@ -206,16 +207,11 @@ class KubeFleet:
     async def worker_left(self, name: str) -> int:
         """Wait until a worker that leaves is gone, and its pod; its exit code."""
         code = await asyncio.to_thread(self.workers[name].wait, LEAVE_SECONDS)
-        await self._remove_worker(name)
+        await self.forget_worker(name)
         return code
 
-    async def kill_worker(self, name: str, *, pod: bool = True) -> None:
-        """kill -9; and its pod is gone, if `pod`."""
-        self.workers[name].kill()
-        if pod:
-            await self._remove_worker(name)
-
-    async def _remove_worker(self, name: str) -> None:
+    async def forget_worker(self, name: str) -> None:
+        """Take away the pod of a worker whose process has ended."""
         with contextlib.suppress(KubeNotFound):
             await delete_pod(self.api, self.home.namespace, name)
         self._past.append(self._said(name, self.workers.pop(name).log()))
@@ -243,13 +239,28 @@ class KubeFleet:
             return ""
         return str(lease["spec"].get("holderIdentity") or "")
 
+    async def figures(self, worker: str) -> dict[str, float]:
+        """A worker's metrics by name and labels, as the page has them."""
+        host = self.address_of(worker).rpartition(":")[0]
+        page = await asyncio.to_thread(_page, f"http://{host}:{_PORTS['http']}/metrics")
+        lines = [line.rpartition(" ") for line in page.splitlines() if not line.startswith("#")]
+        return {name: float(value) for name, _, value in lines}
+
+    async def until_led_by(self, allowed: set[str]) -> None:
+        """Until one of these holds the Lease."""
+
+        async def leads() -> bool:
+            return await self.leader() in allowed
+
+        await eventually(leads, f"one of {sorted(allowed)} leads")
+
     async def command(self, worker: str, action: str) -> None:
         """`drain` or `undrain` a worker, by whichever coordinator takes the command."""
 
         async def taken() -> bool:
             for coordinator in list(self.coordinators.values()):
                 path = f"/api/v1/workers/{worker}/{action}"
-                if await asyncio.to_thread(coordinator.post, path) == 200:
+                if await asyncio.to_thread(coordinator.post, path, token=TOKEN) == 202:
                     return True
             return False
 
@@ -259,6 +270,15 @@ class KubeFleet:
         """What a tenant does; further keywords are fields of the pool's spec."""
         body = manifest_texts.pool(pool, self.tenant, **spec)
         return await self.api.create(_POOLS.format(self.tenant), body)
+
+    async def pool(self, pool: str) -> Raw:
+        """The pool as it is stored."""
+        return await self.api.get(f"{_POOLS.format(self.tenant)}/{pool}")
+
+    async def set_pool_status(self, pool: str, status: Raw) -> Raw:
+        """What gateways' controllers write; the pool as it is then."""
+        path = f"{_POOLS.format(self.tenant)}/{pool}/status"
+        return await self.api.patch(path, {"status": status})
 
     async def make_pod(self, pool: str, number: int, ip: str, *, ready: bool = True) -> str:
         """A pod of the pool, with an address; its name."""
@@ -288,3 +308,8 @@ class KubeFleet:
             coordinator.kill()
         for worker in self.workers.values():
             worker.kill()
+
+
+def _page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())

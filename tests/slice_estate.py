@@ -216,7 +216,7 @@ async def slice_estate(
     workers: int = 3,
     coordinators: int = 2,
     worker_settings: Mapping[str, Mapping[str, object]] | None = None,
-    token_seconds: float = 0.05,
+    token_seconds: float = 0.1,
 ) -> AsyncIterator[SliceEstate]:
     """Everything of it, serving.
 

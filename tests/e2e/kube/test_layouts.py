@@ -53,3 +53,23 @@ async def test_each_pool_is_picked_for_by_its_own_service_or_port(estate: SliceE
     assert {pool.service for pool in estate.pools.values()} > {"shared-epp"}
     assert await _served_by_their_own(estate) == 2 * len(estate.pools) * 2 * EACH
     assert estate.gateway.follower.most_ports == 1
+
+
+async def test_each_pool_is_picked_for_by_its_own_heir(estate: SliceEstate) -> None:
+    """kill -9 of the worker that owns pools of both layouts: all of them are served again by the
+    workers that are left, each from its own endpoints, also where connections stick to a Service's
+    address. The worker's pod stays, as after a crash of its container.
+    """
+    name = max(estate.fleet.workers, key=lambda name: len(_owned(estate, name)))
+    lost = _owned(estate, name)
+    estate.fleet.workers[name].kill()
+    await estate.until_owned_by(set(estate.fleet.workers) - {name}, f"{name} is replaced")
+    await estate.gateway.until_routed()
+    assert await _served_by_their_own(estate) == 2 * len(estate.pools) * 2 * EACH
+    assert lost and not _owned(estate, name)
+    await estate.fleet.forget_worker(name)
+    await estate.fleet.join_worker()
+
+
+def _owned(estate: SliceEstate, worker: str) -> set[PoolRef]:
+    return {ref for ref in estate.pools if estate.owner(ref) == worker}

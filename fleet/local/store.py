@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import redis.asyncio
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
@@ -15,6 +16,8 @@ from fleet.local.children import Child, ChildFailed, Children, Spec, failure
 from fleet.local.plan import LOOPBACK, RunFolder
 from fleet.local.world import Say
 from fleet.settings.limits import masked_url
+from fleet.settings.store_url import parse_store_url
+from fleet.store.sentinel import Sentinels
 
 START_SECONDS = 10.0
 LOOK_SECONDS = 0.02
@@ -35,20 +38,40 @@ async def ping(url: str) -> None:
         NoAnswer: it does not, but may do so later.
         SettingsError: it answers, but not to us: wrong password, no such database.
     """
-    client = redis.asyncio.from_url(
-        url,
-        socket_timeout=ANSWER_SECONDS,
-        socket_connect_timeout=ANSWER_SECONDS,
-        retry=None,
-    )
+    client: redis.asyncio.Redis | None = None
     try:
+        client = await _client(url)
         await client.ping()
     except (AuthenticationError, AuthorizationError, ResponseError) as error:
         raise SettingsError([f"redis.url: the server refuses us: {error}"]) from error
     except (RedisError, OSError, TimeoutError) as error:
         raise NoAnswer(_why(error)) from error
     finally:
-        await client.aclose()
+        if client is not None:
+            await client.aclose()
+
+
+async def _client(url: str) -> redis.asyncio.Redis:
+    """A client of the server, or of the primary that Sentinels name."""
+    patience: dict[str, Any] = {
+        "socket_timeout": ANSWER_SECONDS,
+        "socket_connect_timeout": ANSWER_SECONDS,
+        "retry": None,
+    }
+    place = parse_store_url(url)
+    if not place.sentinels:
+        return redis.asyncio.from_url(url, **patience)
+    host, port = await Sentinels(place, timeout_seconds=ANSWER_SECONDS).primary()
+    return redis.asyncio.Redis(
+        host=host,
+        port=port,
+        db=place.db,
+        username=place.username,
+        password=place.password,
+        ssl=place.secure,
+        **dict(place.tls),
+        **patience,
+    )
 
 
 def _why(error: BaseException) -> str:

@@ -6,7 +6,9 @@ import pytest
 
 from fleet.errors import SettingsError
 from fleet.local.store import NoAnswer, ping
-from tests.valkey import Valkey, free_port
+from tests.redis_proxy import RedisProxy
+from tests.sentinels import SERVICE, named
+from tests.valkey import Valkey, free_port, running_valkey
 
 
 async def test_who_does_not_answer_is_told_in_plain_words() -> None:
@@ -38,3 +40,16 @@ async def test_a_refusal_is_a_setting_to_mend() -> None:
         await ping(f"redis://:hidden@127.0.0.1:{server.port}/0")
     finally:
         server.kill()
+
+
+async def test_sentinels_are_asked_for_the_primary() -> None:
+    """None that answers is no answer; what they name must answer too."""
+    with pytest.raises(NoAnswer, match="no Sentinel names a primary of 'fleet'"):
+        await ping(f"redis+sentinel://127.0.0.1:{free_port()}/fleet")
+    with running_valkey() as server:
+        async with RedisProxy.before(server.port) as sentinel:
+            sentinel.canned = named(server.port, 1)
+            await ping(f"redis+sentinel://127.0.0.1:{sentinel.port}/{SERVICE}")
+            sentinel.canned = named(free_port(), 2)
+            with pytest.raises(NoAnswer, match=r"^connection refused$"):
+                await ping(f"redis+sentinel://127.0.0.1:{sentinel.port}/{SERVICE}")

@@ -73,8 +73,8 @@ async def test_a_clients_certificate_is_shown(
         with pytest.raises(StoreUnavailable):
             await bare.lease()
         await bare.close()
-        files = {"ssl_certfile": pki.certificate("admin"), "ssl_keyfile": pki.key("admin")}
-        store = client(place, ssl_ca_certs=ca, **files)
+        mine, key = pki.certificate("admin"), pki.key("admin")
+        store = client(place, ssl_ca_certs=ca, ssl_certfile=mine, ssl_keyfile=key)
         assert (await store.lease()).epoch == 0
         await store.close()
 

@@ -69,8 +69,7 @@ async def _client(url: str) -> redis.asyncio.Redis:
         username=place.username,
         password=place.password,
         ssl=place.secure,
-        **dict(place.tls),
-        **patience,
+        **(patience | dict(place.tls)),
     )
 
 

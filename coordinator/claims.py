@@ -19,6 +19,7 @@ from coordinator.ownership import (
     World,
 )
 from fleet.model import Pool, PoolRef, Service
+from fleet.model.pins import PIN
 from fleet.sources.contract import Change, Kind, Source
 
 Touched = frozenset[PoolRef]
@@ -150,10 +151,13 @@ class Claims:
                 keys.add(key)
                 self._naming.setdefault(key, set()).add(ref)
         self._touch([ref])
+        pinned = _pin(before) != _pin(change.new)
         for key in keys:
             service = self.service(key)
-            if service is not None and self.ownership.is_another_fleets(service):
-                self._touch_service(key)  # all pools that name it decide whether it is taken over
+            foreign = service is not None and self.ownership.is_another_fleets(service)
+            if foreign or pinned:
+                # All pools that name it decide whether it is taken over, and whether pins agree.
+                self._touch_service(key)
 
     def _forget_naming(self, key: ServiceKey, ref: PoolRef) -> None:
         refs = self._naming.get(key)
@@ -219,3 +223,7 @@ class Claims:
 
 def _services_of(pool: Pool) -> set[ServiceKey]:
     return {ServiceKey(group.namespace, group.service) for group in pool.groups}
+
+
+def _pin(pool: object) -> str | None:
+    return pool.annotations.get(PIN) if isinstance(pool, Pool) else None

@@ -28,6 +28,7 @@ from coordinator.ownership.facts import (
 )
 from fleet.kube.names import CONTROLLER_NAME, FLEET_LABEL, MANAGED_BY, MANAGED_BY_LABEL
 from fleet.model import GroupKey, Pool, PoolRef, Service
+from fleet.model.pins import agreed, pin_of
 from fleet.model.pools import ALSO_SERVE
 from fleet.settings.model import OwnershipSettings
 
@@ -52,7 +53,7 @@ class Ownership:
                 return NotOurs(verdict.why)
             why = verdict.why
         served: list[ServedBy] = []
-        refusals = list(_faults(pool))
+        refusals = [*_faults(pool), *self._pin_faults(pool, world)]
         for group in pool.groups:
             role = Role.PICKER if group == pool.group else Role.ALSO_SERVE
             found = self._service(pool, group, role, world)
@@ -63,6 +64,23 @@ class Ownership:
         if served:
             return Claimed(why, tuple(served), tuple(refusals))
         return Refused(why, tuple(refusals))
+
+    def _pin_faults(self, pool: Pool, world: World) -> Iterable[Refusal]:
+        """Why its pin, or that of its groups, is ignored; the pool is served without."""
+        pinned = pin_of(pool.annotations)
+        if pinned.problem:
+            yield Refusal(RefusalReason.PIN, pinned.problem)
+        for group in pool.groups:
+            pools = world.naming(ServiceKey(group.namespace, group.service))
+            ours = [
+                each
+                for each in pools
+                if group in each.groups and (world.service is None or self.claim.of(each).ours)
+            ]
+            if len(ours) > 1:
+                together = agreed([pin_of(each.annotations).pin for each in ours])
+                if together.problem:
+                    yield Refusal(RefusalReason.PIN, together.problem, group)
 
     def is_another_fleets(self, service: Service) -> bool:
         """Whether the decision about one pool of `service` rests on all others that name it."""

@@ -80,6 +80,7 @@ class RefusalReason(StrEnum):
     NO_PICKER = "NoEndpointPicker"
     PICKER_KIND = "UnsupportedEndpointPicker"
     ALSO_SERVE = "InvalidAlsoServe"
+    PIN = "InvalidPin"
     EXTERNAL_NAME = "ServiceIsExternalName"
     SELECTOR = "ServiceHasSelector"
     FOREIGN_SLICES = "ServiceHasForeignSlices"

@@ -13,10 +13,15 @@ class TcpProxy:
     Args:
         host: of the server behind.
         port: of the server behind; 0 = none yet, connections are reset.
+        address: the loopback address that it listens on.
+        own_port: 0 = a free one.
     """
 
-    def __init__(self, host: str = "", port: int = 0) -> None:
-        self.port = 0
+    def __init__(
+        self, host: str = "", port: int = 0, *, address: str = "127.0.0.1", own_port: int = 0
+    ) -> None:
+        self.port = own_port
+        self._address = address
         self._behind = (host, port)
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -48,7 +53,7 @@ class TcpProxy:
 
     async def mend(self) -> None:
         """Accept connections again, on the same port."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._accept, self._address, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Kubernetes Events on pools: why one is refused, that it was claimed, that it is served.
+"""Kubernetes Events on pools: why one is refused, that it was claimed, is served, is quarantined.
 
 Every replica follows the decisions, but only the leader writes. What a follower has known for
 `TOLD_SECONDS` it takes for told, and so are pools that had an owner before this process began: a
@@ -18,7 +18,16 @@ from datetime import UTC, datetime
 
 from coordinator.claims import Claims, Touched
 from coordinator.ownership import Claimed
-from coordinator.ownership.notices import CLAIMED, SERVED, WARNING, Notice, notices, served
+from coordinator.ownership.notices import (
+    CLAIMED,
+    QUARANTINED,
+    SERVED,
+    WARNING,
+    Notice,
+    notices,
+    quarantined,
+    served,
+)
 from fleet.clock import Clock
 from fleet.errors import KubeConflict, KubeError, KubeForbidden, KubeThrottled, KubeUnavailable
 from fleet.kube.contract import KubeApi, Raw
@@ -89,6 +98,7 @@ class Announcer:
         self._lives: dict[PoolRef, PoolId] = {}
         self._waiting: dict[tuple[PoolRef, str], _Waiting] = {}
         self._served: set[PoolId] = set()
+        self._quarantined: set[PoolId] = set()
         self._looked: ShardMap | None = None
         self._born = clock.wall()
         self._tokens = float(BURST)
@@ -120,7 +130,7 @@ class Announcer:
             life = self._lives.pop(ref, None)
             told = {} if life is None else self._told.pop(life, {})
             if pool is None or decision is None:
-                for reason in (*told, SERVED):
+                for reason in (*told, SERVED, QUARANTINED):
                     self._waiting.pop((ref, reason), None)
                 continue
             if life != pool.id:
@@ -144,7 +154,7 @@ class Announcer:
         self._waiting[key] = _Waiting(pool, notice, self._clock.monotonic())
 
     def _look_at_map(self) -> None:
-        """Tell of pools that have an owner for the first time."""
+        """Tell of pools that have an owner for the first time, and that come into quarantine."""
         shard_map = self._shard_map()
         if shard_map is None or shard_map is self._looked:
             return
@@ -164,6 +174,12 @@ class Announcer:
             if pool is not None and pool.id == each and isinstance(decisions[each.ref], Claimed):
                 self._wait(pool, served(self._fleet))
                 self._served.add(each)
+        isolated = _isolated(shard_map)
+        for each in isolated - self._quarantined:
+            pool = self._claims.pool(each.ref)
+            if pool is not None and pool.id == each:
+                self._wait(pool, quarantined(self._fleet))
+        self._quarantined = isolated
         present = {pool for placement in shard_map.placements.values() for pool in placement.pools}
         self._served &= present
 
@@ -174,6 +190,8 @@ class Announcer:
                 for pool in placement.pools:
                     self._served.add(pool)
                     self._waiting.pop((pool.ref, CLAIMED), None)
+                if placement.phase is Phase.QUARANTINED:
+                    self._quarantined.update(placement.pools)
 
     # -- telling ----------------------------------------------------------------------------------
 
@@ -261,3 +279,12 @@ class Announcer:
             "lastTimestamp": at,
             "count": 1,
         }
+
+
+def _isolated(shard_map: ShardMap) -> set[PoolId]:
+    return {
+        pool
+        for placement in shard_map.placements.values()
+        if placement.phase is Phase.QUARANTINED
+        for pool in placement.pools
+    }

@@ -9,6 +9,7 @@ NORMAL = "Normal"
 WARNING = "Warning"
 CLAIMED = "Claimed"
 SERVED = "Served"
+QUARANTINED = "Quarantined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,14 @@ def notices(decision: Decision, fleet: str) -> Mapping[str, Notice]:
 def served(fleet: str) -> Notice:
     """The first time that a worker serves the pool."""
     return Notice(NORMAL, SERVED, f"Served by the fleet {fleet}")
+
+
+def quarantined(fleet: str) -> Notice:
+    """Workers died of it, as far as can be told."""
+    return Notice(
+        WARNING,
+        QUARANTINED,
+        f"Workers of the fleet {fleet} died soon after they were given this pool, one after the "
+        "other, so it is kept on one worker without a stand-by. It is released after a time "
+        "without such a death, or when the pool is changed",
+    )

@@ -5,7 +5,7 @@ from typing import Any
 
 from fleet.model import GroupKey
 
-SERVING_PHASES = frozenset({"owned", "moving"})
+SERVING_PHASES = frozenset({"owned", "moving", "quarantined"})
 
 
 def owners_of(shard_map: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -116,6 +116,27 @@ async def test_the_same_fault_of_both_services_is_one_notice() -> None:
     (notice,) = notices(decision, FLEET).values()
     assert "Service ns/x was" in notice.message
     assert "Service ns/y was" in notice.message
+
+
+async def test_a_pool_that_comes_into_quarantine_is_told_of() -> None:
+    """A Warning, once; not by a replica that begins later and finds it so."""
+    cluster = Cluster(pool("a"), service())
+    since = cluster.clock.wall() - 5.0
+    replica = Replica(cluster, shard_map=a_map(1, pool("a").id, since=since))
+    later = Replica(cluster, "coordinator-1", leads=False)
+    expected = [("a", "Warning", "Quarantined")]
+    async with announcing(replica):
+        assert told(cluster) == []
+        owned = a_map(2, pool("a").id, since=since)
+        (placement,) = owned.placements.values()
+        isolated = replace(placement, phase=Phase.QUARANTINED, standby=None)
+        replica.shard_map = later.shard_map = replace(owned, placements={group(): isolated})
+        await asyncio.sleep(2)
+        assert told(cluster) == expected
+        replica.leads, later.leads = False, True
+        async with announcing(later):
+            await asyncio.sleep(2)
+            assert told(cluster) == expected
 
 
 async def test_the_event_object() -> None:

@@ -24,12 +24,14 @@ from fleet.model import (
     Reason,
     RingSpec,
     ShardMap,
+    Share,
     share_of,
 )
 from fleet.settings.model import RedisSettings
-from fleet.store.contract import Move, Publication, Store
+from fleet.store.contract import MemberBeat, Move, Publication, Store
 from fleet.store.memory import MemoryServer, MemoryStore
 from fleet.store.redis import RedisStore
+from tests.redis_users import COORDINATOR, WORKER, rules, set_user, url_of
 from tests.valkey import Valkey, running_valkey
 
 FLEET = "blue"
@@ -131,6 +133,40 @@ class ValkeyWorld:
             await store.close()
 
 
+class UsersStore(RedisStore):
+    """A coordinator's client by the coordinators' user; what workers do, it does by theirs."""
+
+    def __init__(self, server: Valkey) -> None:
+        super().__init__(RedisSettings(url_of(COORDINATOR, server.port), 5.0), FLEET)
+        self._worker = RedisStore(RedisSettings(url_of(WORKER, server.port), 5.0), FLEET)
+
+    async def beat(self, member: Member) -> None:
+        """As a worker beats."""
+        await self._worker.beat(member)
+
+    async def members(self) -> tuple[MemberBeat, ...]:
+        """As a worker that leaves looks around."""
+        return await self._worker.members()
+
+    async def share(self, worker: str) -> Share | None:
+        """As a worker repairs its share."""
+        return await self._worker.share(worker)
+
+    async def close(self) -> None:
+        """Both."""
+        await super().close()
+        await self._worker.close()
+
+
+class UsersWorld(ValkeyWorld):
+    """Clients of a real server that have exactly the documented rights."""
+
+    def store(self, fleet: str = FLEET, *, min_acks: int = 0) -> RedisStore:
+        store = UsersStore(self.server)
+        self._stores.append(store)
+        return store
+
+
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[Valkey]:
     """One server for the whole run; every test empties it first."""
@@ -148,15 +184,17 @@ async def valkey_world(valkey_server: Valkey) -> AsyncIterator[ValkeyWorld]:
     await world.close()
 
 
-@pytest.fixture(params=["memory", "valkey"])
+@pytest.fixture(params=["memory", "valkey", "users"])
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
-    """Each kind of store in turn."""
+    """Each kind of store in turn; `users` has the rights that docs/redis.md gives."""
     if request.param == "memory":
         yield MemoryWorld()
         return
     server: Valkey = request.getfixturevalue("valkey_server")
     server.command("FLUSHALL")
-    world = ValkeyWorld(server)
+    for user in (COORDINATOR, WORKER):
+        set_user(server, user, rules(user, fleet=FLEET))
+    world = ValkeyWorld(server) if request.param == "valkey" else UsersWorld(server)
     yield world
     await world.close()
 

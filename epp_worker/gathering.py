@@ -27,7 +27,12 @@ def gather(
         streams_open=counters.streams_open,
         connections_open=counters.connections_open,
         picks=dict(picks.by_outcome),
-        strays={"served": strays.served, "held": strays.held, "failed": strays.failed},
+        strays={
+            "served": strays.served,
+            "forwarded": strays.forwarded,
+            "held": strays.held,
+            "failed": strays.failed,
+        },
         strays_waiting=len(gate),
         holds=holdings.counts(),
         inflight=inflight_of(holdings),

@@ -4,7 +4,7 @@ Statuses are a plain mapping that is replaced as a whole; watchers are woken whe
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import grpc
@@ -37,10 +37,17 @@ def process_statuses(*, live: bool, ready: bool, serving: bool) -> dict[str, boo
     return statuses
 
 
-def pool_statuses(group: Group) -> dict[str, bool]:
-    """`<namespace>/<pool>` of one group: serving only where it is owned and synced."""
-    owned = group.hold is Hold.OWNER and group.serving
-    return {str(ref): owned for ref in group.states}
+def pool_statuses(groups: Iterable[Group]) -> dict[str, bool]:
+    """`<namespace>/<pool>` of each group: serving only where it is owned and synced.
+
+    A pool that two Services lead to is served here if either group is.
+    """
+    statuses: dict[str, bool] = {}
+    for group in groups:
+        owned = group.hold is Hold.OWNER and group.serving
+        for ref in group.states:
+            statuses[str(ref)] = owned or statuses.get(str(ref), False)
+    return statuses
 
 
 class HealthService:

@@ -101,19 +101,26 @@ class Holdings:
         self._rng = rng
         self._groups: dict[GroupKey, Group] = {}
         self._changed: list[Callable[[], None]] = []
+        self._gone: Callable[[GroupKey, str], None] = lambda _group, _owner: None
         self._quiet: frozenset[GroupKey] = frozenset()
         self._named: frozenset[GroupKey] = frozenset()
         self.incarnation = incarnation
         self.applied = NONE
         self.seen = NONE
         self.told = False
-        """Whether a leader, or the store, has ever said what this worker is to hold."""
+        """Whether a leader, the store or a peer has ever said what this worker is to hold."""
+        self.hearsay = False
+        """What it holds is what peers remember of it: nobody else has said anything so far."""
         self.last_owned = float("-inf")
         """Loop time at which this worker last owned a group."""
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call `listener` on the loop after every change of holds, pools or phases."""
         self._changed.append(listener)
+
+    def on_gone(self, listener: Callable[[GroupKey, str], None]) -> None:
+        """Call `listener` with each group that goes from here, and who was said to own it."""
+        self._gone = listener
 
     def get(self, key: GroupKey) -> Group | None:
         """The group, if it is held in any way."""
@@ -150,23 +157,44 @@ class Holdings:
         """Remember the highest epoch.version seen anywhere."""
         self.seen = max(self.seen, version)
 
-    def apply(self, share: Share) -> Ruling:
-        """Hold what `share` says, if it may be applied at all."""
+    def apply(self, share: Share, *, hearsay: bool = False) -> Ruling:
+        """Hold what `share` says, if it may be applied at all.
+
+        Args:
+            hearsay: it is put together from what peers remember: it counts only as long as
+                nobody else has said anything.
+        """
         standing = Standing(
-            self._fleet, self._worker, self.incarnation, self.applied, self.seen.epoch
+            self._fleet,
+            self._worker,
+            self.incarnation,
+            self.applied,
+            self.seen.epoch,
+            hearsay=self.hearsay,
         )
         ruling = judge(standing, share)
+        if hearsay and self.told and not self.hearsay:
+            ruling = Ruling.NOT_NEWER
         if ruling is not Ruling.APPLY:
             return ruling
         self.see(share.version)
         self.applied = share.version
         self.told = True
+        self.hearsay = hearsay
         self._named = frozenset(entry.group for entry in share.entries)
         steps = diff(self._held(), share)
         if steps:
             log.info("share applied", extra={"map": str(share.version), "steps": len(steps)})
         self._carry_out(steps)
         return ruling
+
+    def named(self) -> tuple[ShareEntry, ...]:
+        """The groups of the last share, as they are held now."""
+        return tuple(
+            ShareEntry(group.key, group.hold, group.pools, group.owner)
+            for key, group in self._groups.items()
+            if key in self._named
+        )
 
     def rejoin(self, incarnation: str) -> None:
         """This incarnation was declared dead: own nothing, answer strays, be somebody new."""
@@ -207,6 +235,7 @@ class Holdings:
         before = group.hold
         if before is Hold.OWNER:
             self.last_owned = self._now()
+        self._note_owner(group)
         group.turn(entry, self._now())
         if before in SCRAPING and group.hold not in SCRAPING:
             for state in group.states.values():
@@ -220,10 +249,16 @@ class Holdings:
     def _drop(self, key: GroupKey) -> None:
         group = self._groups.pop(key)
         group.serving = False
+        self._note_owner(group)
         if group.hold in SCRAPING:
             for state in group.states.values():
                 self._scraper.remove(state)
         self._catalogue.release(key.namespace)
+
+    def _note_owner(self, group: Group) -> None:
+        """It is about to go, or to be said to have no owner: remember the last one."""
+        if group.owner is not None and group.owner != self._worker:
+            self._gone(group.key, group.owner)
 
     def pools_changed(self, keys: Iterable[GroupKey]) -> None:
         """The source has new pools or endpoints for these groups."""

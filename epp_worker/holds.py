@@ -37,6 +37,8 @@ class Standing:
     Attributes:
         applied: version of the last share that was applied.
         seen_epoch: highest epoch seen anywhere: share, control stream, store.
+        hearsay: what was applied last came from peers; a leader's share of the same version
+            takes its place.
     """
 
     fleet: str
@@ -44,6 +46,7 @@ class Standing:
     incarnation: str
     applied: EpochVersion = NONE
     seen_epoch: int = 0
+    hearsay: bool = False
 
 
 def judge(standing: Standing, share: Share) -> Ruling:
@@ -55,6 +58,8 @@ def judge(standing: Standing, share: Share) -> Ruling:
     if share.incarnation not in ("", standing.incarnation):
         return Ruling.OTHER_INCARNATION
     if share.version <= standing.applied:
+        if standing.hearsay and share.version == standing.applied:
+            return Ruling.APPLY
         return Ruling.NOT_NEWER
     return Ruling.APPLY
 

@@ -119,7 +119,8 @@ class Listeners:
         http2 = self._worker.http2
         await http2.start(self._host, own.ext_proc_port)
         self._ports["ext_proc"] = http2.port
-        internal = internal_server(self._worker.control)
+        worker = self._worker
+        internal = internal_server(worker.control, worker.services, worker.max_message_bytes)
         await self._serve(internal, "internal", own.internal_port, self._worker.certificates)
         host = own.advertise_host or self._host
         self._worker.addresses = Addresses(

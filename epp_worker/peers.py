@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 import grpc.aio
 
 from fleet.certificates import Certificates, Role
-from fleet.control.codec import MAX_MESSAGE_BYTES
 from fleet.control.messages import WorkerPeer
 from fleet.control.transport import dial
 
@@ -23,8 +22,6 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
 ]
 
 
@@ -33,6 +30,7 @@ class Peers:
 
     Args:
         closing: has a channel closed soon; must not block.
+        max_message_bytes: of one message, either way.
         certificates: of the internal port; None = it speaks plaintext.
     """
 
@@ -42,7 +40,13 @@ class Peers:
         token: str,
         certificates: Certificates | None,
         closing: Callable[[grpc.aio.Channel], None],
+        max_message_bytes: int,
     ) -> None:
+        self._options = [
+            *CHANNEL_OPTIONS,
+            ("grpc.max_receive_message_length", max_message_bytes),
+            ("grpc.max_send_message_length", max_message_bytes),
+        ]
         self._worker = worker
         self._certificates = certificates
         self._closing = closing
@@ -83,9 +87,12 @@ class Peers:
             return None
         channel = self._channels.get(worker)
         if channel is None:
-            channel = dial(peer.internal, self._certificates, Role.WORKER, CHANNEL_OPTIONS)
-            self._channels[worker] = channel
+            channel = self._channels[worker] = self.dial(peer.internal)
         return channel
+
+    def dial(self, address: str) -> grpc.aio.Channel:
+        """A channel of its own to a worker's internal port, to be closed by the caller."""
+        return dial(address, self._certificates, Role.WORKER, self._options)
 
     def _drop(self, worker: str) -> None:
         channel = self._channels.pop(worker, None)

@@ -13,14 +13,16 @@ from epp_worker.catalogue import Catalogue
 from epp_worker.draining import Farewells
 from epp_worker.extproc.endings import Status
 from epp_worker.extproc.session import Session
+from epp_worker.forwarding.peer_stream import PeerStream
+from epp_worker.forwarding.rules import Past
 from epp_worker.group import Group
 from epp_worker.holdings import Holdings
 from epp_worker.http2.contract import GrpcStream, StreamHandler
 from epp_worker.scheduling.contract import Picker
-from epp_worker.strays import UNAVAILABLE, StrayGate
+from epp_worker.strays import UNAVAILABLE, HeldStream, StrayGate
 from epp_worker.wheel import Lane
 from fleet.errors import AuthorityError
-from fleet.model import Hold
+from fleet.model import GroupKey, Hold
 from fleet.telemetry import RateLimited
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,20 @@ class NewSession(Protocol):
 
     def __call__(self, picker: Picker) -> Session:
         """A session that picks from `picker`."""
+        ...
+
+
+class Forwards(Protocol):
+    """Passes streams on to the owners of their groups."""
+
+    def take(
+        self, stream: GrpcStream, group: GroupKey, past: Past, *, known: bool
+    ) -> StreamHandler | None:
+        """What passes the stream on; None while it is not known to whom.
+
+        Args:
+            known: there are pools of this group, so that others may be asked about it.
+        """
         ...
 
 
@@ -151,9 +167,14 @@ class ExtProc:
         self._propagation_seconds = propagation_seconds
         self._now = now
         self._limited = limited
+        self._forwards: Forwards | None = None
         self._routes: dict[str, Group] = {}
         self._farewells = Farewells()
         self._body_lane = body_lane
+
+    def forward_by(self, forwards: Forwards) -> None:
+        """Have streams of groups that are not held here passed on."""
+        self._forwards = forwards
 
     def __call__(self, stream: GrpcStream) -> StreamHandler:
         """A stream begins."""
@@ -165,13 +186,42 @@ class ExtProc:
             except AuthorityError as error:
                 return self._refuse(stream, error)
             if group is None:
-                return self._gate.hold(stream, known=self._is_known(authority))
+                return self._elsewhere(stream)
         return self._serve(stream, group)
 
+    def from_peer(self, stream: GrpcStream) -> StreamHandler:
+        """A stream that another worker forwards begins: it goes no further, and is no sign of a
+        route that leads here."""
+        try:
+            group = self._find(stream.authority)
+        except AuthorityError as error:
+            stream.end(UNAVAILABLE, str(error))
+            return _ENDED
+        if group is None:
+            past = Past(self._now(), onward=False)
+            return self._gate.hold(stream, past, known=self._is_known(stream.authority))
+        return self._session(stream, group)
+
+    def _elsewhere(self, stream: GrpcStream) -> StreamHandler:
+        past = Past(self._now())
+        inner = self._forward(stream, past)
+        return inner or self._gate.hold(stream, past, known=self._is_known(stream.authority))
+
+    def _forward(self, stream: GrpcStream, past: Past) -> StreamHandler | None:
+        """Pass a stream on if its group is not held here in any way and its owner is known."""
+        key = self._catalogue.authorities.resolve(stream.authority)
+        if self._forwards is None or key is None or self._holdings.get(key) is not None:
+            return None
+        known = bool(self._catalogue.pools_of(key))
+        return self._forwards.take(stream, key, past, known=known)
+
     def _serve(self, stream: GrpcStream, group: Group) -> StreamHandler:
-        group.streams += 1
         if group.hold is not Hold.OWNER:
             self._stray(stream, group)
+        return self._session(stream, group)
+
+    def _session(self, stream: GrpcStream, group: Group) -> StreamHandler:
+        group.streams += 1
         return ServedStream(stream, self._new_session(group.picker), self._body_lane)
 
     def _find(self, authority: str) -> Group | None:
@@ -211,8 +261,19 @@ class ExtProc:
     def changed(self) -> None:
         """Holds or pools have changed."""
         self._routes.clear()
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Others may be known, or reached, now: serve or pass on what waits."""
         if len(self._gate):
             self._gate.release(self._held_again)
+            self._gate.forward(self._forward_held)
+
+    def _forward_held(self, held: HeldStream) -> StreamHandler | None:
+        try:
+            return self._forward(held.stream, held.past)
+        except AuthorityError:
+            return None  # as below
 
     def _held_again(self, stream: GrpcStream) -> StreamHandler | None:
         try:
@@ -222,11 +283,11 @@ class ExtProc:
             return None
         if group is None:
             return None
-        group.streams += 1
-        if group.hold is not Hold.OWNER:
+        if group.hold is not Hold.OWNER and not isinstance(stream, PeerStream):
             group.last_stray = self._now()
-        return ServedStream(stream, self._new_session(group.picker), self._body_lane)
+        return self._session(stream, group)
 
-    def prune(self) -> None:
-        """A heartbeat: forget connections that are long gone."""
+    def tick(self) -> None:
+        """A heartbeat: forget connections that are long gone, and look after what waits."""
         self._farewells.prune(self._now())
+        self.look_again()

@@ -7,10 +7,12 @@ within a longer limit. What must never happen to a stream that waits: an immedia
 final and defeats FailOpen) or an end with OK (Envoy would forward the request with an empty body).
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from epp_worker.forwarding.rules import Past
 from epp_worker.http2.contract import GrpcStream, StreamHandler
 from epp_worker.wheel import Lane
 
@@ -21,6 +23,9 @@ Serve = Callable[[GrpcStream], StreamHandler | None]
 
 Opens = Callable[[str], bool]
 """Whether the group that an authority names is held here and its pods are still being listed."""
+
+Forward = Callable[["HeldStream"], StreamHandler | None]
+"""A handler that passes the stream on to the owner of its group if there is one, else None."""
 
 NO_HOLDER = "no worker took this route group over in time"
 TOO_SLOW = "the pods of this route group were not listed in time"
@@ -37,15 +42,18 @@ _QUOTED = 120
 
 @dataclass(slots=True)
 class StrayCounts:
-    """Streams that came while another worker, or none, owned their group; each counts once.
+    """Streams that came while another worker, or none, owned their group; each counts once, and
+    one that was forwarded counts where the gateway's stream is.
 
     Attributes:
         served: answered at once, from a hold that is not the owner's.
-        held: answered after it had waited.
+        forwarded: answered, or ended, by the owner, to whom it was passed on.
+        held: answered here after it had waited.
         failed: ended UNAVAILABLE, or given up by the gateway while it waited.
     """
 
     served: int = 0
+    forwarded: int = 0
     held: int = 0
     failed: int = 0
 
@@ -67,16 +75,18 @@ class HeldStream:
         "_half_closed",
         "_inner",
         "_messages",
-        "_stream",
         "authority",
         "known",
         "overdue",
+        "past",
         "size",
+        "stream",
     )
 
-    def __init__(self, gate: "StrayGate", stream: GrpcStream, *, known: bool) -> None:
+    def __init__(self, gate: "StrayGate", stream: GrpcStream, past: Past, *, known: bool) -> None:
         self._gate = gate
-        self._stream = stream
+        self.stream = stream
+        self.past = past
         self._messages: list[bytes] = []
         self._half_closed = False
         self._inner: StreamHandler | None = None
@@ -122,13 +132,18 @@ class HeldStream:
     def fail(self, reason: str) -> None:
         """End it, so that the gateway's failure mode applies."""
         self._messages.clear()
-        self._stream.end(UNAVAILABLE, f"{reason} ({self.authority[:_QUOTED]!a})")
+        self.stream.end(UNAVAILABLE, f"{reason} ({self.authority[:_QUOTED]!a})")
 
     def serve(self, serve: Serve) -> bool:
         """Go on as a stream that is served, if its group is here by now."""
-        inner = serve(self._stream)
+        inner = serve(self.stream)
         if inner is None:
             return False
+        self.go_on(inner)
+        return True
+
+    def go_on(self, inner: StreamHandler) -> None:
+        """Give all that came to another handler, and from now on whatever comes."""
         self._inner = inner
         messages, self._messages = self._messages, []
         try:
@@ -139,9 +154,8 @@ class HeldStream:
         except Exception as error:  # noqa: BLE001 - one stream's fault must not keep others waiting
             # Not the error's text: it may quote a prompt.
             log.error("stream that had waited failed", extra={"error": type(error).__name__})
-            self._stream.end(INTERNAL, "internal error")
+            self.stream.end(INTERNAL, "internal error")
             inner.aborted()
-        return True
 
 
 class StrayGate:
@@ -171,13 +185,20 @@ class StrayGate:
         """How much is held."""
         return self._bytes
 
-    def hold(self, stream: GrpcStream, *, known: bool = True) -> StreamHandler:
+    def now(self) -> float:
+        """Loop time, by which streams wait."""
+        return self._lane.now()
+
+    def hold(
+        self, stream: GrpcStream, past: Past | None = None, *, known: bool = True
+    ) -> StreamHandler:
         """Let a stream wait for its group, or refuse it at once if too many do.
 
         Args:
+            past: of a stream that is not new here: it waits for the rest of its time.
             known: its authority names a group of pools that there are.
         """
-        held = HeldStream(self, stream, known=known)
+        held = HeldStream(self, stream, past or Past(self.now()), known=known)
         most = self._bounds.streams
         if self._count >= most or (not known and self._unknown * 2 >= most):
             self._failed(held, TOO_MANY)
@@ -185,7 +206,11 @@ class StrayGate:
         self._count += 1
         self._unknown += not known
         self._waiting.setdefault(held.authority, {})[held] = None
-        self._lane.add(held.expired)
+        if held.past.tried:
+            due = held.past.since + self._lane.seconds
+            asyncio.get_running_loop().call_at(due, held.expired)
+        else:
+            self._lane.add(held.expired)
         return held
 
     def admits(self, held: HeldStream, size: int) -> bool:
@@ -204,7 +229,7 @@ class StrayGate:
 
     def gave_up(self, held: HeldStream) -> None:
         """The gateway reset a waiting stream."""
-        if self._remove(held):
+        if self._remove(held) and held.past.onward:
             self.counts.failed += 1
 
     def overdue(self, held: HeldStream) -> None:
@@ -231,14 +256,25 @@ class StrayGate:
                 if not held.serve(serve):
                     break
                 self._remove(held)
-                self.counts.held += 1
+                self.counts.held += held.past.onward
             if waiting[0].overdue and not self._opens(authority):
                 for held in waiting:
                     if held.overdue:
                         self.expire(held, NO_HOLDER)
 
+    def forward(self, forward: Forward) -> None:
+        """It may be known now who owns what: pass on every stream whose owner is."""
+        for authority in list(self._waiting):
+            for held in list(self._waiting[authority]):
+                inner = forward(held)
+                if inner is not None:
+                    self._remove(held)
+                    held.go_on(inner)
+                elif held.past.onward and not held.past.tried:
+                    break  # nor will the next one be
+
     def _failed(self, held: HeldStream, reason: str) -> None:
-        self.counts.failed += 1
+        self.counts.failed += held.past.onward
         held.fail(reason)
 
     def _remove(self, held: HeldStream) -> bool:

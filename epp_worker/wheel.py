@@ -19,18 +19,22 @@ Expiry = Callable[[], None]
 class Lane:
     """Entries that all wait equally long."""
 
-    __slots__ = ("_entries", "_seconds", "_wheel")
+    __slots__ = ("_entries", "_wheel", "seconds")
 
     def __init__(self, wheel: "Wheel", seconds: float) -> None:
         self._wheel = wheel
-        self._seconds = seconds
+        self.seconds = seconds
         self._entries: deque[tuple[float, Expiry]] = deque()
 
     def add(self, expired: Expiry) -> None:
         """Call `expired` once this lane's time has passed. It must not raise."""
-        deadline = self._wheel.now() + self._seconds
+        deadline = self.now() + self.seconds
         self._entries.append((deadline, expired))
         self._wheel.arm(deadline)
+
+    def now(self) -> float:
+        """The wheel's clock, in seconds."""
+        return self._wheel.now()
 
     def next_deadline(self) -> float | None:
         """When the oldest entry is due."""

@@ -16,8 +16,8 @@ import grpc.aio
 
 from epp_worker.beats import Beats, ShareRepair
 from epp_worker.catalogue import Catalogue
-from epp_worker.control.server import Control
-from epp_worker.describe import describe_group
+from epp_worker.control.server import Control, PeerService
+from epp_worker.describe import describe_holdings
 from epp_worker.draining import StopFacts
 from epp_worker.extproc.budget import BodyBudget
 from epp_worker.extproc.session import WAIT_SECONDS, Session
@@ -30,6 +30,7 @@ from epp_worker.http2.limits import Http2Limits
 from epp_worker.http2.server import Http2Server
 from epp_worker.loopwatch import LoopWatch
 from epp_worker.metrics import Figures, PickCounts
+from epp_worker.neighbourhood import forward_streams, holds_service, listen_to_peers
 from epp_worker.neighbours import Neighbours
 from epp_worker.peers import Peers
 from epp_worker.process import PATH, ExtProc
@@ -38,6 +39,7 @@ from epp_worker.strays import StrayBounds, StrayGate
 from epp_worker.surroundings import Surroundings
 from epp_worker.wheel import Wheel
 from epp_worker.whereabouts import Whereabouts
+from fleet.control.codec import MAX_MESSAGE_BYTES
 from fleet.control.messages import Report
 from fleet.model import Addresses, EpochVersion, Hold, Load, Member, Share
 from fleet.settings import Settings
@@ -153,8 +155,11 @@ class Worker:
             limited=limited,
         )
         self.certificates = given.certificates
-        self.peers = Peers(worker_id, token, given.certificates, self._close_soon)
-        self.whereabouts = Whereabouts()
+        self.max_message_bytes = max(MAX_MESSAGE_BYTES, own.max_body_bytes + _MESSAGE_SLACK)
+        self.peers = Peers(
+            worker_id, token, given.certificates, self._close_soon, self.max_message_bytes
+        )
+        self.whereabouts = Whereabouts(loop.time)
         self.control = Control(
             settings.fleet,
             token,
@@ -164,6 +169,11 @@ class Worker:
             limited,
             given.certificates,
         )
+        self.services: list[PeerService] = [
+            forward_streams(self, own.max_buffered_bytes // _STRAY_SHARE, limited),
+            holds_service(self, limited),
+        ]
+        self._hearsay = listen_to_peers(self, given.store)
         self.holdings.on_change(self._changed)
 
     # Life.
@@ -181,6 +191,7 @@ class Worker:
         self.supervisor.run(self._tick(), "heartbeat")
         self.supervisor.run(self.beats.run(), "beats")
         self.supervisor.run(self._repair.run(), "share repair")
+        self.supervisor.spawn(self._hearsay.run(), "ask peers")
 
     async def close(self) -> None:
         """End every task and give up what was borrowed."""
@@ -199,7 +210,7 @@ class Worker:
             await asyncio.sleep(heartbeat)
             now = clock.monotonic()
             self.holdings.tick(now - last)
-            self.ext_proc.prune()
+            self.ext_proc.tick()
             last = now
 
     def _close_soon(self, channel: grpc.aio.Channel) -> None:
@@ -282,17 +293,10 @@ class Worker:
         return {
             "format": 1,
             "id": self.id,
-            "incarnation": self.holdings.incarnation,
-            "applied": str(self.holdings.applied),
-            "seen": str(self.holdings.seen),
             "leader": leader.leader.id if leader is not None else None,
             "draining": self._leaving(),
             "unready": self.unready(),
-            "holds": [describe_group(group) for group in self.holdings],
-            "source_problems": [
-                {"where": problem.where, "message": problem.message}
-                for problem in self._given.source.problems()
-            ],
+            **describe_holdings(self.holdings, self._given.source.problems()),
         }
 
     def stop_facts(self, since_stop: float, peers: bool | None) -> StopFacts:
@@ -319,9 +323,9 @@ class Worker:
         """See `Commands.see`."""
         self.holdings.see(version)
 
-    def apply(self, share: Share) -> Ruling:
-        """Apply a share, from a leader or from the store."""
-        ruling = self.holdings.apply(share)
+    def apply(self, share: Share, *, hearsay: bool = False) -> Ruling:
+        """Apply a share, from a leader or from the store, or as peers remember it."""
+        ruling = self.holdings.apply(share, hearsay=hearsay)
         if ruling not in (Ruling.APPLY, Ruling.NOT_NEWER):
             extra = {"ruling": ruling.value, "map": str(share.version)}
             self._limited.warning("share refused", key=ruling.value, extra=extra)
@@ -376,17 +380,9 @@ class Worker:
         """Tell the health service how things stand."""
         self._publishing = False
         unwell = self.supervisor.failed is not None
-        statuses: dict[str, bool] = {}
-        for group in self.holdings:
-            for name, serving in pool_statuses(group).items():
-                # A pool that two Services lead to is served here if either group is.
-                statuses[name] = serving or statuses.get(name, False)
-        statuses.update(
-            process_statuses(
-                live=not unwell, ready=self.unready() is None, serving=self._synced and not unwell
-            )
-        )
-        self.health.publish(statuses)
+        ready, serving = self.unready() is None, self._synced and not unwell
+        statuses = process_statuses(live=not unwell, ready=ready, serving=serving)
+        self.health.publish({**pool_statuses(self.holdings), **statuses})
 
 
 def new_incarnation() -> str:

@@ -1,7 +1,7 @@
 """A worker's neighbours for tests: streams, connections, a source and a scraper that only note."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from epp_worker.datalayer.counts import ScrapeCounts
@@ -32,6 +32,9 @@ class FakeStream:
         self.connection = connection or FakeConnection()
         self.sent: list[bytes] = []
         self.ended: tuple[int, str] | None = None
+        self.full = False
+        self.on_sent: Callable[[], None] | None = None
+        self.held_back = False
 
     def send(self, *messages: bytes) -> None:
         assert self.ended is None, "sent after the end"
@@ -42,7 +45,23 @@ class FakeStream:
         self.ended = (status, message)
 
     def fits(self, size: int) -> bool:
-        return True
+        return not self.full
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        if self.full:
+            self.on_sent = callback
+        else:
+            callback()
+
+    def hold_back(self, *, on: bool) -> None:
+        self.held_back = on
+
+    def drain(self) -> None:
+        """The peer takes what was sent."""
+        self.full = False
+        callback, self.on_sent = self.on_sent, None
+        if callback is not None:
+            callback()
 
 
 class FakeWatch:

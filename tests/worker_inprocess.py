@@ -20,6 +20,7 @@ from fleet.clock import SystemClock
 from fleet.control.codec import decode_up, encode
 from fleet.control.messages import (
     CONTROL_METHOD,
+    Ask,
     Assign,
     Down,
     HoldReport,
@@ -78,16 +79,20 @@ class Running:
         self.fatal: list[str] = []
         self.refused: list[str] = []
 
-    def share(self, version: int, epoch: int = 1, **holds: Hold) -> Share:
-        """A share of this incarnation: pool name (with `_` for `-`) -> hold."""
+    def share(self, version: int, epoch: int = 1, owner: str = "worker-9", **holds: Hold) -> Share:
+        """A share of this incarnation: pool name (with `_` for `-`) -> hold.
+
+        Args:
+            owner: of what this worker does not own itself.
+        """
         entries = []
         for label, hold in holds.items():
             name = label.replace("_", "-")
             ref = PoolRef("ns1", name)
             pool = self.source.objects(Kind.POOL)[ObjectKey("ns1", name)]
             uid = pool.uid if isinstance(pool, Pool) else ""
-            owner = self.worker.id if hold is Hold.OWNER else "worker-9"
-            entries.append(ShareEntry(group_of(name), hold, (PoolId(ref, uid),), owner))
+            owned_by = self.worker.id if hold is Hold.OWNER else owner
+            entries.append(ShareEntry(group_of(name), hold, (PoolId(ref, uid),), owned_by))
         incarnation = self.worker.holdings.incarnation
         ver = EpochVersion(epoch, version)
         return Share("default", self.worker.id, incarnation, ver, tuple(entries))
@@ -197,8 +202,19 @@ class TestLeader:
         async with asyncio.timeout(DEADLINE):
             while True:
                 message = await self.next()
+                if isinstance(message, Ask):
+                    continue
                 assert isinstance(message, Report)
                 if wanted(message):
+                    return message
+
+    async def ask_when(self, wanted: Callable[[Ask], bool]) -> Ask:
+        """The first question for which `wanted` holds."""
+        async with asyncio.timeout(DEADLINE):
+            while True:
+                message = await self.next()
+                assert message is not None
+                if isinstance(message, Ask) and wanted(message):
                     return message
 
     async def assign(self, share: Share) -> Report:

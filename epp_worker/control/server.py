@@ -365,7 +365,11 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, why)
 
 
-def internal_server(control: Control, services: Sequence[PeerService] = ()) -> grpc.aio.Server:
+def internal_server(
+    control: Control,
+    services: Sequence[PeerService] = (),
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
+) -> grpc.aio.Server:
     """The server of the internal port, without its listener.
 
     Args:
@@ -375,8 +379,8 @@ def internal_server(control: Control, services: Sequence[PeerService] = ()) -> g
         options=(
             *GRPC_OPTIONS,
             ("grpc.max_allowed_incoming_connections", INTERNAL_CONNECTIONS),
-            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.max_receive_message_length", max_message_bytes),
+            ("grpc.max_send_message_length", max_message_bytes),
             ("grpc.max_metadata_size", 16 * 1024),
             ("grpc.keepalive_time_ms", 5_000),
             ("grpc.keepalive_timeout_ms", 5_000),

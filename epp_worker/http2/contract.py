@@ -43,6 +43,19 @@ class GrpcStream(Protocol):
         """Whether `size` more bytes would go out now, within all send windows."""
         ...
 
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once, as soon as nothing that was sent waits here; perhaps at once.
+
+        One at a time: a later one takes the place of an earlier one. None is called any more when
+        the stream is dead. It must not raise.
+        """
+        ...
+
+    def hold_back(self, *, on: bool) -> None:
+        """Open this stream's receive window no more, or again. What the client may send already
+        still comes: one window at most."""
+        ...
+
 
 class GrpcConnection(Protocol):
     """A gateway's connection."""

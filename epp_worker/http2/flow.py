@@ -196,24 +196,41 @@ class ReceiveWindow:
     """What the peer may still send us; refilled when half of it is used.
 
     Half of the smallest window allowed (65,535) is more than the largest frame we take, and what
-    arrives is consumed at once: so nobody can overrun one of ours, and there is no check.
+    arrives is consumed at once: so nobody can overrun one of ours, and there is no check but while
+    a peer is held back.
     """
 
-    __slots__ = ("_left", "_size")
+    __slots__ = ("_held_back", "_left", "_owed", "_size")
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._left = size
+        self._held_back = False
+        self._owed = 0
+
+    def hold_back(self, *, on: bool) -> int:
+        """Grant nothing any more, or again; the increment to grant now, 0 for none."""
+        self._held_back = on
+        if on:
+            return 0
+        owed, self._owed = self._owed, 0
+        return owed
 
     def untake(self, size: int) -> None:
         """`size` bytes will be taken once more."""
         self._left += size
 
     def take(self, size: int) -> int:
-        """Account for `size` received bytes; the increment to grant now, 0 for none yet."""
+        """Account for `size` received bytes; the increment to grant now, 0 for none yet.
+
+        -1: the peer has sent more than it may while it was held back.
+        """
         left = self._left - size
         if left * 2 >= self._size:
             self._left = left
             return 0
         self._left = self._size
+        if self._held_back:
+            self._owed += self._size - left
+            return -1 if self._owed > self._size else 0
         return self._size - left

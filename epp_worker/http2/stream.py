@@ -8,7 +8,7 @@ import logging
 import struct
 import traceback
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from epp_worker.http2 import frames, replies
@@ -54,6 +54,7 @@ class Stream:
         "_assembler",
         "_handler",
         "_headers_sent",
+        "_on_sent",
         "_out",
         "_queue",
         "_receive",
@@ -86,6 +87,7 @@ class Stream:
         self._trailers = b""
         self._headers_sent = False
         self._handler: StreamHandler | None = None
+        self._on_sent: Callable[[], None] | None = None
         self._receive = ReceiveWindow(connection.shared.limits.stream_window)
         self._assembler = Assembler(connection.shared.budget)
 
@@ -151,13 +153,23 @@ class Stream:
         self._handler = None
         self._let_go()
         self.connection.shared.counters.streams_total[status] += 1
-        if self._headers_sent:
-            self._trailers = replies.trailers(status, message)
-        else:
-            self._headers_sent = True
-            self._trailers = replies.trailers_only(status, message)
+        make = replies.trailers if self._headers_sent else replies.trailers_only
+        self._headers_sent = True
+        self._trailers = make(status, message)
         if not self.queued:
             self.drained()
+
+    def when_sent(self, callback: Callable[[], None]) -> None:
+        """See `GrpcStream.when_sent`."""
+        self._on_sent = callback
+        if not self.queued:
+            self.drained()
+
+    def hold_back(self, *, on: bool) -> None:
+        """See `GrpcStream.hold_back`."""
+        increment = self._receive.hold_back(on=on)
+        if increment and self.state == OPEN:
+            self._out.put(frames.window_update(self.stream_id, increment))
 
     # What the connection does.
 
@@ -189,9 +201,11 @@ class Stream:
         """
         increment = self._receive.take(size)
         if increment:
-            if self.state != OPEN:
-                # A client that is still uploading long after our end: tell it to stop.
-                self.connection.reset(self, ErrorCode.NO_ERROR)
+            if self.state != OPEN or increment < 0:
+                # A client that is still uploading long after our end is told to stop.
+                overrun = self.state == OPEN
+                code = ErrorCode.FLOW_CONTROL_ERROR if overrun else ErrorCode.NO_ERROR
+                self.connection.reset(self, code)
                 return b""
             self._out.put(frames.window_update(self.stream_id, increment))
         if self.state != OPEN:
@@ -263,6 +277,7 @@ class Stream:
         self._out.hold(-self.queued)
         self.queued = 0
         self._queue.clear()
+        self._on_sent = None
         self._let_go()
         if state in (OPEN, ENDING):
             self.connection.settled()
@@ -302,6 +317,9 @@ class Stream:
 
     def drained(self) -> None:
         """Nothing is queued any more: the end follows, if it was asked for."""
+        if self._on_sent is not None:
+            callback, self._on_sent = self._on_sent, None
+            callback()
         if self.state != ENDING:
             return
         self.state = ENDED

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
+from fleet.settings.peers import split_peers
 from fleet.settings.store_url import read_store_url
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -102,6 +103,23 @@ class NotEmpty:
     def problem(self, value: object) -> str | None:
         """See `Limit.problem`."""
         return None if str(value).strip() else "must not be empty"
+
+    def text(self) -> str:
+        """See `Limit.text`."""
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerList:
+    """Where peers are looked for."""
+
+    def problem(self, value: object) -> str | None:
+        """See `Limit.problem`."""
+        try:
+            tuple(split_peers(str(value)))
+        except ValueError as error:
+            return str(error)
+        return None
 
     def text(self) -> str:
         """See `Limit.text`."""

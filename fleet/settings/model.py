@@ -8,7 +8,7 @@ stands beside it as `Annotated` metadata (`fleet.settings.limits`).
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from fleet.settings.limits import Choice, DnsLabel, Host, NotEmpty, Port, Range, StoreUrl
+from fleet.settings.limits import Choice, DnsLabel, Host, NotEmpty, PeerList, Port, Range, StoreUrl
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,11 @@ class WorkerSettings:
 
     share_poll_seconds: Annotated[float, Range(0.05, 60)] = 1.0
     """How often the worker repairs its share from the store."""
+
+    peers: Annotated[str, PeerList()] = ""
+    """Where a worker that starts while no coordinator and no Redis answers looks for the others, to
+    learn what it held: comma-separated host:port of internal ports, dns:name:port (every address
+    of the name), or file:path (a host:port a line)."""
 
     propagation_seconds: Annotated[float, Range(0, 600)] = 1.0
     """How long gateways may take to follow a route change."""

@@ -1,0 +1,112 @@
+"""Whom a stream goes to whose group is not held here, and what became of it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from epp_worker.catalogue import Spawn
+from epp_worker.forwarding.budget import Bytes
+from epp_worker.forwarding.calls import Calls
+from epp_worker.forwarding.rules import Past, decide
+from epp_worker.forwarding.stream import ForwardedStream
+from epp_worker.http2.contract import GrpcStream, StreamHandler
+from epp_worker.strays import INTERNAL, StrayGate
+from epp_worker.whereabouts import Whereabouts
+from fleet.model import GroupKey
+
+log = logging.getLogger(__name__)
+
+MAX_OPEN = 4096
+"""Streams that are forwarded at once; more wait like those whose owner is not known."""
+
+
+class Forwarder:
+    """See `Forwards`.
+
+    Args:
+        ask: the leader is to be asked soon.
+        leader: whether one is connected.
+        look_again: see whether streams that wait can go on.
+    """
+
+    def __init__(
+        self,
+        whereabouts: Whereabouts,
+        calls: Calls,
+        gate: StrayGate,
+        held: Bytes,
+        spawn: Spawn,
+        *,
+        ask: Callable[[], None],
+        leader: Callable[[], bool],
+        look_again: Callable[[], None],
+    ) -> None:
+        self._whereabouts = whereabouts
+        self._calls = calls
+        self._gate = gate
+        self._held = held
+        self._spawn = spawn
+        self._ask = ask
+        self._leader = leader
+        self._look_again = look_again
+        self.open = 0
+
+    def take(
+        self, stream: GrpcStream, group: GroupKey, past: Past, *, known: bool
+    ) -> StreamHandler | None:
+        """See `Forwards.take`."""
+        if not past.onward:
+            return None
+        whereabouts = self._whereabouts
+        said, asked = whereabouts.known(group), whereabouts.asked(group)
+        decision = decide(said, asked, leader=self._leader())
+        if decision.ask and known and whereabouts.want(group):
+            self._ask()
+        owner = decision.owner
+        incarnation = None if owner is None else self._calls.incarnation(owner)
+        if owner is None or incarnation is None or not past.may_try(owner, incarnation):
+            return None
+        call = self._calls.open(owner, group) if self.open < MAX_OPEN else None
+        if call is None:
+            return None
+        desk = _Desk(self._gate, past.after(owner, incarnation), self._look_again)
+        forwarded = ForwardedStream(stream, call, desk, self._held)
+        task = self._spawn(self._live(forwarded, stream), f"forward to {owner}")
+        forwarded.stop = task.cancel
+        return forwarded
+
+    async def _live(self, forwarded: ForwardedStream, stream: GrpcStream) -> None:
+        self.open += 1
+        try:
+            await forwarded.run()
+        except Exception as error:  # noqa: BLE001 - one stream's fault must not spread
+            # Not the error's text: it may quote a prompt.
+            log.error("forwarded stream failed", extra={"error": type(error).__name__})
+            stream.end(INTERNAL, "internal error")
+            forwarded.aborted()
+        finally:
+            self.open -= 1
+
+
+class _Desk:
+    """Counts one forwarded stream, and has it held again; see `Desk`."""
+
+    __slots__ = ("_gate", "_look_again", "_past")
+
+    def __init__(self, gate: StrayGate, past: Past, look_again: Callable[[], None]) -> None:
+        self._gate = gate
+        self._past = past
+        self._look_again = look_again
+
+    def passed_on(self) -> None:
+        """See `Desk.passed_on`."""
+        self._gate.counts.forwarded += 1
+
+    def failed(self) -> None:
+        """See `Desk.failed`."""
+        self._gate.counts.failed += 1
+
+    def again(self, stream: GrpcStream) -> StreamHandler:
+        """See `Desk.again`."""
+        asyncio.get_running_loop().call_soon(self._look_again)
+        return self._gate.hold(stream, self._past)

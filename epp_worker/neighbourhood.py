@@ -1,0 +1,83 @@
+"""A worker among the others, put together: streams of groups that are not held here go to their
+owners, and a worker that nobody else tells anything asks its peers.
+"""
+
+from typing import TYPE_CHECKING
+
+from epp_worker.forwarding.budget import Bytes
+from epp_worker.forwarding.calls import Calls
+from epp_worker.forwarding.forwarder import Forwarder
+from epp_worker.forwarding.service import ForwardService
+from epp_worker.hearsay.asking import Hearsay
+from epp_worker.hearsay.rules import Adoption, Asker
+from epp_worker.hearsay.seeds import Seeds
+from epp_worker.hearsay.service import HoldsService
+from epp_worker.holdings import Holdings
+from fleet.control.peer_messages import Holds
+from fleet.store.contract import Store
+from fleet.telemetry import RateLimited
+
+if TYPE_CHECKING:
+    from epp_worker.worker import Worker
+
+
+def forward_streams(worker: "Worker", max_bytes: int, limited: RateLimited) -> ForwardService:
+    """Have streams passed on to owners; returns what takes those of others.
+
+    Args:
+        max_bytes: that all forwarded streams may hold together.
+    """
+    ext_proc, control = worker.ext_proc, worker.control
+    forwarder = Forwarder(
+        worker.whereabouts,
+        Calls(worker.peers),
+        worker.gate,
+        Bytes(max_bytes),
+        worker.supervisor.spawn,
+        ask=control.notify,
+        leader=lambda: control.leader() is not None,
+        look_again=ext_proc.look_again,
+    )
+    ext_proc.forward_by(forwarder)
+    worker.holdings.on_gone(worker.whereabouts.remember)
+    worker.whereabouts.on_learned(ext_proc.look_again)
+    worker.peers.on_change(ext_proc.look_again)
+    return ForwardService(ext_proc.from_peer, worker.counters, limited, worker.certificates)
+
+
+def holds_service(worker: "Worker", limited: RateLimited) -> HoldsService:
+    """Answers what this worker holds."""
+
+    def holds() -> Holds:
+        return holds_of(worker.settings.fleet, worker.id, worker.holdings)
+
+    return HoldsService(holds, limited, worker.certificates)
+
+
+def holds_of(fleet: str, worker: str, holdings: Holdings) -> Holds:
+    """What a worker says to peers that ask."""
+    return Holds(fleet, worker, holdings.incarnation, holdings.applied, holdings.named())
+
+
+def listen_to_peers(worker: "Worker", store: Store) -> Hearsay:
+    """What asks the others while nobody else tells this worker what to hold."""
+    holdings = worker.holdings
+
+    def asker() -> Asker:
+        seen = holdings.seen.epoch
+        return Asker(worker.settings.fleet, worker.id, holdings.incarnation, seen)
+
+    def told() -> bool:
+        return holdings.told and not holdings.hearsay
+
+    def led() -> bool:
+        return worker.control.leader() is not None
+
+    def heard(adoption: Adoption) -> None:
+        worker.peers.introduce(adoption.peers)
+        worker.whereabouts.learn(adoption.owners)
+        if adoption.share is not None:
+            worker.apply(adoption.share, hearsay=True)
+
+    seeds = Seeds(worker.settings.worker.peers, store)
+    return Hearsay(seeds, worker.peers, asker=asker, told=told, led=led, heard=heard)

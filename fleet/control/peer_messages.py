@@ -1,0 +1,69 @@
+"""What workers ask each other on the internal port, beside state and forwarded streams.
+
+A worker that starts while neither a leader nor the store tells it anything asks its peers what they
+hold. MessagePack like `fleet.control.messages`, with the same rules for newer formats.
+"""
+
+from typing import Any
+
+import msgspec
+
+from fleet.control.messages import FORMAT
+from fleet.errors import FormatError
+from fleet.model import EpochVersion, ShareEntry
+
+
+class AskHolds(msgspec.Struct, frozen=True, tag="ask_holds"):
+    """What do you hold? The asker is named for the log."""
+
+    fleet: str
+    worker: str
+    format: int = FORMAT
+
+
+class Holds(msgspec.Struct, frozen=True, tag="holds"):
+    """What a worker was last told to hold.
+
+    Attributes:
+        version: of the last share that it applied; 0.0 if it was told nothing yet.
+        entries: that share's groups, with the owner of each.
+    """
+
+    fleet: str
+    worker: str
+    incarnation: str
+    version: EpochVersion
+    entries: tuple[ShareEntry, ...]
+    format: int = FORMAT
+
+
+_encoder = msgspec.msgpack.Encoder()
+_ask = msgspec.msgpack.Decoder(AskHolds)
+_holds = msgspec.msgpack.Decoder(Holds)
+
+
+def encode_peer(message: AskHolds | Holds) -> bytes:
+    """The message as it goes over the wire."""
+    return _encoder.encode(message)
+
+
+def decode_ask(data: bytes) -> AskHolds:
+    """What a worker asked. Raises FormatError."""
+    message: AskHolds = _decode(_ask, data)
+    return message
+
+
+def decode_holds(data: bytes) -> Holds:
+    """What a worker answered. Raises FormatError."""
+    message: Holds = _decode(_holds, data)
+    return message
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
+    try:
+        message = decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise FormatError(f"unreadable message of a peer: {error}") from error
+    if message.format > FORMAT + 1:
+        raise FormatError(f"a message of format {message.format}; this version reads {FORMAT}")
+    return message

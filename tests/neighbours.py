@@ -1,0 +1,200 @@
+"""Several workers inside the test that know each other, as the test's leader introduces them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from fleet.certificates import Certificates, Role
+from fleet.control.codec import decode_up
+from fleet.control.messages import (
+    FORWARD_METHOD,
+    Ask,
+    Assign,
+    OwnerOf,
+    Owners,
+    WorkerPeer,
+)
+from fleet.control.transport import dial
+from fleet.model import EpochVersion, Hold
+from fleet.settings import WorkerSettings
+from tests.worker_inprocess import (
+    DEADLINE,
+    Running,
+    TestLeader,
+    group_of,
+    running_worker,
+    write_pool,
+)
+
+AUTHORITY = "pool-a-epp.ns1.svc:9002"
+GROUP = group_of("pool-a")
+POD = "10.0.0.1"
+OPTIONS = [("grpc.use_local_subchannel_pool", 1)]
+
+
+def settings(**values: object) -> WorkerSettings:
+    """Of a worker on loopback, on ephemeral ports."""
+    ports = dict.fromkeys(("ext_proc_port", "health_port", "internal_port", "http_port"), 0)
+    return WorkerSettings(host="127.0.0.1", **{**ports, **values})  # type: ignore[arg-type]
+
+
+class Neighbourhood:
+    """Running workers and the leader of each, who is the same one."""
+
+    def __init__(self) -> None:
+        self.workers: list[Running] = []
+        self.leaders: list[TestLeader] = []
+        self.peers: dict[str, WorkerPeer] = {}
+        self.asked: list[Ask] = []
+        self.owners: dict[str, str | None] = {}
+        """What the leader answers by pool, once it answers."""
+        self.version = EpochVersion(1, 1)
+        self._reading: list[asyncio.Task[None]] = []
+
+    def __getitem__(self, number: int) -> Running:
+        return self.workers[number]
+
+    async def lead(self, own: Certificates | None = None) -> None:
+        """Connect the leader to every worker, and introduce them to each other."""
+        for running in self.workers:
+            worker = running.worker
+            self.peers[worker.id] = WorkerPeer(
+                worker.addresses.internal, worker.holdings.incarnation
+            )
+        for running in self.workers:
+            address = running.worker.addresses.internal
+            channel = dial(address, own, Role.WORKER, OPTIONS) if own is not None else None
+            leader = TestLeader(address, 1, channel=channel)
+            await leader.connect()
+            self.leaders.append(leader)
+
+    async def assign(
+        self, number: int, version: int, owner: str = "worker-1", **holds: Hold
+    ) -> None:
+        """Give a worker its share, and wait until it holds it."""
+        share = self.workers[number].share(version, 1, owner, **holds)
+        leader = self.leaders[number]
+        await leader.say(Assign(share, True, self.peers))
+        await leader.report_when(
+            lambda report: (
+                report.version == share.version and all(hold.synced for hold in report.holds)
+            )
+        )
+
+    def answer(self) -> None:
+        """From now on the leader answers what is asked."""
+        for leader in self.leaders:
+            self._reading.append(asyncio.create_task(self._answer(leader)))
+
+    async def _answer(self, leader: TestLeader) -> None:
+        while True:
+            data = await leader.call.read()
+            if not isinstance(data, bytes):
+                return
+            message = decode_up(data)
+            if isinstance(message, Ask):
+                self.asked.append(message)
+                said = {group_of(pool): owner for pool, owner in self.owners.items()}
+                owners = tuple(OwnerOf(group, said.get(group)) for group in message.groups)
+                await leader.say(Owners(self.version, owners))
+
+    async def leave(self) -> None:
+        """The leader goes."""
+        for task in self._reading:
+            task.cancel()
+        await asyncio.gather(*self._reading, return_exceptions=True)
+        for leader in self.leaders:
+            await leader.close()
+        self.leaders.clear()
+
+
+@asynccontextmanager
+async def neighbourhood(
+    folder: Path,
+    count: int = 2,
+    *,
+    own: WorkerSettings | None = None,
+    certificates: Callable[[int], Certificates | None] = lambda _: None,
+    leader: Certificates | None = None,
+) -> AsyncIterator[Neighbourhood]:
+    """`worker-0`, `worker-1`, ... over pools a and b, led and introduced."""
+    write_pool(folder, "pool-a", POD)
+    write_pool(folder, "pool-b", "10.0.0.2")
+    made = Neighbourhood()
+    async with AsyncExitStack() as stack:
+        for number in range(count):
+            running = await stack.enter_async_context(
+                running_worker(
+                    folder,
+                    worker_settings=own or settings(),
+                    worker_id=f"worker-{number}",
+                    certificates=certificates(number),
+                )
+            )
+            made.workers.append(running)
+        await made.lead(leader)
+        stack.push_async_callback(made.leave)
+        yield made
+
+
+async def ended(call: Any) -> tuple[grpc.StatusCode, str]:
+    """How a stream ends, whatever else comes on it."""
+    async with asyncio.timeout(DEADLINE):
+        code: grpc.StatusCode = await call.code()
+        details: str = await call.details()
+        return code, details
+
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class StubOwner(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs only
+    """The internal port of a worker that the test plays: takes forwarded streams."""
+
+    def __init__(self, serve: Callable[[Context], Awaitable[None]]) -> None:
+        self._serve = serve
+        self._server = grpc.aio.server()
+        self._server.add_generic_rpc_handlers((self,))
+        self.calls = 0
+        self.cancelled = 0
+        self.metadata: dict[str, str] = {}
+        self.port = 0
+
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        """One method, whoever calls."""
+        assert handler_call_details.method == FORWARD_METHOD
+        metadata = handler_call_details.invocation_metadata or ()
+        self.metadata = {str(key): str(value) for key, value in metadata}
+        return grpc.stream_stream_rpc_method_handler(self._call)
+
+    async def _call(self, _: object, context: Context) -> None:
+        self.calls += 1
+        try:
+            await self._serve(context)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def __aenter__(self) -> "StubOwner":
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.die()
+
+    async def die(self) -> None:
+        """End every call and connection at once."""
+        await self._server.stop(None)
+
+    @property
+    def peer(self) -> WorkerPeer:
+        """As workers are told of it."""
+        return WorkerPeer(f"127.0.0.1:{self.port}", f"life-{self.port}")

@@ -22,7 +22,7 @@ MODULE = f"sigs.k8s.io/kustomize/kustomize/v5@{VERSION}"
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
-OVERLAYS = ("cluster-wide", "single-namespace", "external-redis")
+OVERLAYS = ("cluster-wide", "single-namespace", "external-redis", "redis-sentinel")
 
 _RENDER_SECONDS = 60.0
 _BUILD_SECONDS = 900.0

@@ -86,10 +86,11 @@ def test_the_secrets_are_those_that_pods_mount() -> None:
     for command in COMMANDS:
         if "create secret generic" in command:
             name = words(command)[words(command).index("generic") + 1]
-            made[name] = set(re.findall(r"--from-(?:literal|file)=([\w.-]+)=", command))
+            made.setdefault(name, set())
+            made[name] |= set(re.findall(r"--from-(?:literal|file)=([\w.-]+)=", command))
     assert made == {
         "epp-fleet-secrets": {"token", "redis-password"},
-        "epp-fleet-redis": {"url", "ca.crt"},
+        "epp-fleet-redis": {"url", "ca.crt", "coordinator-password", "worker-password"},
     }
 
 

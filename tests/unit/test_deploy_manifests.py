@@ -18,10 +18,12 @@ from fleet.settings.flags import ProcessArgs, coordinator_parser, parse_process,
 from fleet.settings.kinds import ENDPOINT_SLICES, KUBERNETES, kinds_of
 from fleet.settings.load import load_settings
 from fleet.settings.model import Settings
+from fleet.settings.store_url import parse_store_url
 from tests.kustomize import DEPLOY, OVERLAYS, NoKustomize, of_kind, only, overlay
 
 KUBERNETES_VERSION = "1.37"
 WORKLOADS = ("Deployment", "StatefulSet", "Job")
+PASSWORDS = {"coordinator": "c" * 64, "worker": "d" * 64}
 PARSERS = {"coordinator": coordinator_parser, "worker": worker_parser}
 
 
@@ -69,6 +71,8 @@ def environment(objects: tuple[Raw, ...], component: str) -> dict[str, str]:
     secrets = {
         ("epp-fleet-secrets", "redis-password"): "a" * 64,
         ("epp-fleet-redis", "url"): "rediss://u:p@redis:6379/0?ssl_ca_certs=/etc/ca.crt",
+        ("epp-fleet-redis", "coordinator-password"): PASSWORDS["coordinator"],
+        ("epp-fleet-redis", "worker-password"): PASSWORDS["worker"],
     }
     found: dict[str, str] = {}
     for each in container(objects, component)["env"]:
@@ -131,7 +135,10 @@ def test_only_the_monitors_are_of_a_foreign_kind() -> None:
 
 def test_what_refers_to_something_finds_it(objects: tuple[Raw, ...]) -> None:
     """ConfigMaps and accounts are there; of Secrets only those that the documentation makes."""
-    documented = {"epp-fleet-secrets": {"token", "redis-password"}, "epp-fleet-redis": {"url"}}
+    documented = {
+        "epp-fleet-secrets": {"token", "redis-password"},
+        "epp-fleet-redis": {"url", "ca.crt", "coordinator-password", "worker-password"},
+    }
     # What `epp-fleet ca init --secret epp-fleet` makes, mounted as a whole.
     documented |= {f"epp-fleet-{component}-tls": set() for component in PARSERS}
     config_maps = {each["metadata"]["name"] for each in of_kind(objects, "ConfigMap")}
@@ -187,7 +194,9 @@ def test_the_programs_start_with_this(
     assert args.id == f"epp-fleet-{component}-7d4b9c6f5-x2x4z"
     kinds = kinds_of(args.settings)
     assert (kinds.source, kinds.routes, kinds.election) == (KUBERNETES, ENDPOINT_SLICES, KUBERNETES)
-    assert args.settings.redis.url.startswith(("redis://:aaaa", "rediss://"))
+    assert args.settings.redis.url.startswith(
+        ("redis://:aaaa", "rediss://", f"redis+sentinel://epp-{component}:{PASSWORDS[component]}")
+    )
     token = args.settings.security.token_file
     mounts = {
         mount["name"]: mount["mountPath"] for mount in container(objects, component)["volumeMounts"]
@@ -230,7 +239,7 @@ def test_a_worker_knows_where_it_is(objects: tuple[Raw, ...], tmp_path: Path) ->
 
 def test_the_scope(tmp_path: Path) -> None:
     """In one namespace only that is watched, and nothing is made outside of it."""
-    for name, expected in zip(OVERLAYS, ("", "epp-fleet", ""), strict=True):
+    for name, expected in zip(OVERLAYS, ("", "epp-fleet", "", ""), strict=True):
         objects = rendered(name)
         for component in PARSERS:
             found = started(objects, component, tmp_path).settings.kubernetes.watch_namespaces
@@ -238,6 +247,21 @@ def test_the_scope(tmp_path: Path) -> None:
     single = rendered("single-namespace")
     assert {each["metadata"].get("namespace") for each in single} == {"epp-fleet"}
     assert not {"Namespace", "ClusterRole", "ClusterRoleBinding"} & {e["kind"] for e in single}
+
+
+def test_sentinels_are_asked_and_acknowledgements_asked_for(tmp_path: Path) -> None:
+    """Three of them, each role with the user that docs/redis.md makes, and its password only."""
+    objects = rendered("redis-sentinel")
+    for component, password in PASSWORDS.items():
+        redis = started(objects, component, tmp_path).settings.redis
+        url = parse_store_url(redis.url)
+        assert (len(url.sentinels), url.service, url.db) == (3, "fleet", 0)
+        assert (url.username, url.password) == (f"epp-{component}", password)
+        assert redis.min_acks == 1
+        deployment = only(objects, "Deployment", f"epp-fleet-{component}")
+        volumes = deployment["spec"]["template"]["spec"]["volumes"]
+        (files,) = [each["secret"] for each in volumes if each["name"] == "redis"]
+        assert [item["key"] for item in files["items"]] == ["ca.crt"]
 
 
 def test_namespaces(objects: tuple[Raw, ...]) -> None:

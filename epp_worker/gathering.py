@@ -1,5 +1,6 @@
 """All figures of a worker at one moment, as its metrics page shows them."""
 
+from epp_worker.handover.counts import StreamFigures
 from epp_worker.holdings import Holdings, inflight_of
 from epp_worker.http2.counters import Counters
 from epp_worker.loopwatch import LoopWatch
@@ -18,6 +19,7 @@ def gather(
     watch: LoopWatch,
     holdings: Holdings,
     given: Surroundings,
+    state: StreamFigures,
 ) -> Figures:
     """Read every counter and gauge; changes none of them."""
     strays = gate.counts
@@ -47,6 +49,7 @@ def gather(
         },
         scrapes=given.scraper.counts(),
         source=source_figures(given.source),
+        state=state,
         store_errors=store_errors(given.store),
         owned_load=sum(1.0 + group.rate for group in holdings if group.hold is Hold.OWNER),
         certificate_expiry_seconds=(

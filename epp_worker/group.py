@@ -16,6 +16,7 @@ class Group:
 
     Attributes:
         serving: the pools are known and their pods are listed: a stream can be answered.
+        awaits_state: it opens, and the owner's state of it is on its way.
         scraped: every endpoint that was there at the opening was scraped once, or tried.
         streams: ext_proc streams begun here, ever.
         last_stray: loop time of the last stream that came while another worker owned the group.
@@ -24,6 +25,7 @@ class Group:
 
     __slots__ = (
         "_counted",
+        "awaits_state",
         "draining_since",
         "hold",
         "key",
@@ -48,6 +50,7 @@ class Group:
         self.picker = GroupPicker()
         self.serving = False
         self.scraped = False
+        self.awaits_state = False
         self.streams = 0
         self.rate = 0.0
         self.last_stray = -math.inf
@@ -77,6 +80,8 @@ class Group:
     def synced(self) -> bool:
         """Whether the leader may count on this hold."""
         known = self.serving and self.knows_its_pools()
+        if self.hold is Hold.OPENING and self.awaits_state:
+            return False
         return known and (self.scraped or self.hold is Hold.STANDBY)
 
     def quiet(self, now: float, quiet_seconds: float) -> bool:

@@ -28,6 +28,7 @@ from epp_worker.holds import (
     release_all,
 )
 from epp_worker.scheduling.pool import PoolState
+from epp_worker.scheduling.state_merge import trust
 from fleet.control.messages import HoldReport
 from fleet.errors import AuthorityError
 from fleet.model import EpochVersion, GroupKey, Hold, Pool, PoolRef, Share, ShareEntry
@@ -101,6 +102,7 @@ class Holdings:
         self._rng = rng
         self._groups: dict[GroupKey, Group] = {}
         self._changed: list[Callable[[], None]] = []
+        self._regrouped: list[Callable[[GroupKey], None]] = []
         self._gone: Callable[[GroupKey, str], None] = lambda _group, _owner: None
         self._quiet: frozenset[GroupKey] = frozenset()
         self._named: frozenset[GroupKey] = frozenset()
@@ -121,6 +123,10 @@ class Holdings:
     def on_gone(self, listener: Callable[[GroupKey, str], None]) -> None:
         """Call `listener` with each group that goes from here, and who was said to own it."""
         self._gone = listener
+
+    def on_group(self, listener: Callable[[GroupKey], None]) -> None:
+        """Call `listener` whenever a group was opened, turned or dropped, or has other pools."""
+        self._regrouped.append(listener)
 
     def get(self, key: GroupKey) -> Group | None:
         """The group, if it is held in any way."""
@@ -229,6 +235,7 @@ class Holdings:
             group.draining_since = self._now()
         self._catalogue.hold(entry.group.namespace)
         self._refresh(group)
+        self._tell_of(entry.group)
 
     def _turn(self, entry: ShareEntry) -> None:
         group = self._groups[entry.group]
@@ -243,8 +250,10 @@ class Holdings:
             group.scraped = False
         elif before not in SCRAPING and group.hold in SCRAPING:
             for state in group.states.values():
+                trust(state, self._now())
                 self._scraper.add(state)
             self._scrape_first(group)
+        self._tell_of(group.key)
 
     def _drop(self, key: GroupKey) -> None:
         group = self._groups.pop(key)
@@ -254,6 +263,7 @@ class Holdings:
             for state in group.states.values():
                 self._scraper.remove(state)
         self._catalogue.release(key.namespace)
+        self._tell_of(key)
 
     def _note_owner(self, group: Group) -> None:
         """It is about to go, or to be said to have no owner: remember the last one."""
@@ -264,11 +274,23 @@ class Holdings:
         """The source has new pools or endpoints for these groups."""
         touched = [group for key in keys if (group := self._groups.get(key)) is not None]
         for group in touched:
-            self._refresh(group)
+            if self._refresh(group):
+                self._tell_of(group.key)
         self._tell()
 
-    def _refresh(self, group: Group) -> None:
-        """Make the group's states follow the source; a pool with another uid starts anew."""
+    def state_came(self, keys: Iterable[GroupKey]) -> None:
+        """The owner's state of these groups is here, or will not come."""
+        waiting = [group for key in keys if (group := self._groups.get(key)) is not None]
+        for group in waiting:
+            group.awaits_state = False
+        if waiting:
+            self._tell()
+
+    def _refresh(self, group: Group) -> bool:
+        """Make the group's states follow the source; a pool with another uid starts anew.
+
+        Returns whether it has other pools than before, or changed ones.
+        """
         scraping = group.hold in SCRAPING
         pools = self._catalogue.pools_of(group.key)
         alive = {pool.ref: pool for pool in pools}
@@ -289,6 +311,7 @@ class Holdings:
         group.serving = serving
         if opened and scraping:
             self._scrape_first(group)
+        return rebuilt
 
     def _refresh_pool(self, group: Group, pool: Pool, *, scraping: bool) -> bool:
         """Update or create one pool's state; whether the picker must look at it anew."""
@@ -345,6 +368,10 @@ class Holdings:
             self._carry_out(tuple(Drop(key) for key in unwanted))
         elif news:
             self._tell()
+
+    def _tell_of(self, key: GroupKey) -> None:
+        for listener in self._regrouped:
+            listener(key)
 
     def _tell(self) -> None:
         for listener in self._changed:

@@ -12,6 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from epp_worker.datalayer.counts import ScrapeCounts
 from epp_worker.extproc.observer import SilentObserver
+from epp_worker.handover.counts import StreamFigures
+from epp_worker.handover.metrics import families as state_families
 from epp_worker.scheduling.contract import Pick
 from fleet.model import EpochVersion, Hold, PoolRef
 from fleet.sources.metrics import SourceFigures, families
@@ -108,6 +110,7 @@ class Figures:
     served_elsewhere: Mapping[PoolRef, int] = field(default_factory=dict)
     scrapes: ScrapeCounts = field(default_factory=ScrapeCounts)
     source: SourceFigures = field(default_factory=SourceFigures)
+    state: StreamFigures = field(default_factory=StreamFigures)
     store_errors: Mapping[str, int] = field(default_factory=dict)
     certificate_expiry_seconds: float | None = None
     owned_load: float = 0.0
@@ -167,6 +170,7 @@ class _Collector:
         yield _gauge("epoch", "Highest leadership epoch seen.", figures.seen.epoch)
         yield _gauge("map_version", "Version of the last share applied.", figures.applied.version)
         yield from families(figures.source)
+        yield from state_families(figures.state)
         yield from store_families(figures.store_errors)
 
 

@@ -23,6 +23,7 @@ from epp_worker.extproc.budget import BodyBudget
 from epp_worker.extproc.session import WAIT_SECONDS, Session
 from epp_worker.extproc.usage import CopyBudget
 from epp_worker.gathering import gather
+from epp_worker.handover.streams import state_streams
 from epp_worker.health import HealthService, pool_statuses, process_statuses
 from epp_worker.holdings import Holdings
 from epp_worker.holds import Ruling
@@ -169,7 +170,9 @@ class Worker:
             limited,
             given.certificates,
         )
+        self._state = state_streams(self, self._wheel, given.rng, limited)
         self.services: list[PeerService] = [
+            self._state.service,
             forward_streams(self, own.max_buffered_bytes // _STRAY_SHARE, limited),
             holds_service(self, limited),
         ]
@@ -285,6 +288,7 @@ class Worker:
             self.watch,
             self.holdings,
             self._given,
+            self._state.figures(),
         )
 
     def describe(self) -> Mapping[str, Any]:

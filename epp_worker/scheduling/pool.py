@@ -7,10 +7,13 @@ that two requests of the same moment see each other.
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from epp_worker.extproc.replies import pick_reply
 from epp_worker.scheduling.contract import Pick, PickRequest, Refusal
 from epp_worker.scheduling.scoring import best
+from epp_worker.scheduling.state_origins import Origins
+from epp_worker.scheduling.state_slots import NewSlot, StateSlot, seen_tables
 from epp_worker.scheduling.subset import join, split_address
 from fleet.model.pools import Endpoint, Pool
 
@@ -30,6 +33,22 @@ _NO_READY = Refusal(503, NO_ENDPOINTS, "The pool has no ready endpoint.")
 _NOT_ALLOWED = Refusal(503, NO_ENDPOINTS, "No ready endpoint of the pool is in the allowed subset.")
 
 
+class ToldMetrics(NamedTuple):
+    """An endpoint's metrics by another worker's word; fields as in `EndpointState`.
+
+    Attributes:
+        at: when they were scraped, by our own clock.
+    """
+
+    waiting: float | None
+    running: float | None
+    kv: float | None
+    at: float
+    seen: int
+    failures: int
+    refused: bool
+
+
 class EndpointState:
     """An endpoint and what is known of it.
 
@@ -41,17 +60,20 @@ class EndpointState:
         running: requests being computed; None = unknown.
         kv: KV cache in use, 0..1; None = unknown.
         metrics_at: when the three above were asked for, monotonic seconds; -inf = never.
-        inflight: our own open requests.
+        inflight: open requests that are known of: our own, and those of other workers.
+        foreign: the part of `inflight` that other workers have told of.
         inflight_seen: `inflight` at `metrics_at`; what came later the metrics cannot show.
         failures: failed scrapes since the last good one.
         refused: the last scrape found nobody listening.
         headers_reply: prebuilt ext_proc answer that names this endpoint.
+        touched: called at each change of the counts and the metrics, if somebody follows.
     """
 
     __slots__ = (
         "address",
         "endpoint",
         "failures",
+        "foreign",
         "headers_reply",
         "inflight",
         "inflight_seen",
@@ -61,6 +83,7 @@ class EndpointState:
         "metrics_at",
         "refused",
         "running",
+        "touched",
         "waiting",
     )
 
@@ -77,10 +100,12 @@ class EndpointState:
         self.kv: float | None = None
         self.metrics_at = NEVER
         self.inflight = 0
+        self.foreign = 0
         self.inflight_seen = 0
         self.failures = 0
         self.refused = False
         self.headers_reply = pick_reply(endpoint.address)
+        self.touched: Touched | None = None
 
     def scraped(
         self,
@@ -96,17 +121,41 @@ class EndpointState:
         A value that the page did not have is unknown from now on. A page with none of them proves
         only that the server answers.
         """
+        before = (self.waiting, self.running, self.kv, self.failures)
         self.failures = 0
         self.refused = False
         self.waiting, self.running, self.kv = waiting, running, kv
         if waiting is not None or running is not None or kv is not None:
             self.metrics_at = at
             self.inflight_seen = inflight
+        if self.touched is not None and before != (waiting, running, kv, 0):
+            self.touched(self)
 
     def scrape_failed(self, *, refused: bool) -> None:
         """Note a failed scrape; the last values stay until they are overdue."""
+        news = not self.failures or refused != self.refused
         self.failures += 1
         self.refused = refused
+        if news and self.touched is not None:
+            self.touched(self)
+
+    def heard(self, told: ToldMetrics) -> None:
+        """Another worker has scraped it. That is not told on: it would come back as news."""
+        self.waiting, self.running, self.kv = told.waiting, told.running, told.kv
+        self.metrics_at, self.inflight_seen = told.at, told.seen
+        self.failures, self.refused = told.failures, told.refused
+
+    def told(self, foreign: int) -> None:
+        """Other workers have so many requests open here."""
+        if foreign != self.foreign:
+            self.inflight += foreign - self.foreign
+            self.foreign = foreign
+            if self.touched is not None:
+                self.touched(self)
+
+
+Touched = Callable[[EndpointState], None]
+"""Told of an endpoint whose counts or metrics have changed; must be quick: it is on every pick."""
 
 
 class _Pick:
@@ -122,6 +171,8 @@ class _Pick:
         self.address = state.address
         self.headers_reply = state.headers_reply
         state.inflight += 1
+        if state.touched is not None:
+            state.touched(state)
 
     def served_by(self, address: str) -> None:
         served = self._pool.find(address)
@@ -131,12 +182,18 @@ class _Pick:
         if served is not None:
             self.state.inflight -= 1
             served.inflight += 1
+            if served.touched is not None:
+                served.touched(self.state)
+                served.touched(served)
             self.state = served
 
     def release(self) -> None:
         if self._open:
             self._open = False
-            self.state.inflight -= 1
+            state = self.state
+            state.inflight -= 1
+            if state.touched is not None:
+                state.touched(state)
 
 
 class PoolState:
@@ -147,31 +204,55 @@ class PoolState:
         on_stale: called, without waiting, by a pick whose data is older than 1 s.
         stale_after: metrics older than this many seconds are overdue; set by the scraper.
         mismatches: responses served by another endpoint than the one picked.
+        origins: requests in flight by the word of other workers.
+        slots: what else is known of the pool, by name.
+        on_new_slot: told of each slot that is made, if somebody follows.
+        unplaced: metrics told of endpoints that are not listed here yet, by address.
     """
 
     __slots__ = (
         "_by_key",
+        "_new_slot",
         "_now",
         "_rate_at",
         "_recent",
         "_rng",
         "_states",
+        "_touched",
         "mismatches",
+        "on_new_slot",
         "on_stale",
+        "origins",
         "pool",
+        "slots",
         "stale_after",
+        "unplaced",
     )
 
-    def __init__(self, pool: Pool, *, now: Callable[[], float], rng: random.Random) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        now: Callable[[], float],
+        rng: random.Random,
+        new_slot: NewSlot = seen_tables,
+    ) -> None:
         """
         Args:
             now: monotonic seconds.
             rng: breaks ties between the best.
+            new_slot: makes a slot when it is first asked for.
         """
         self.pool = pool
         self.on_stale: Callable[[], None] | None = None
         self.stale_after = STALE_AFTER_SECONDS
         self.mismatches = 0
+        self.origins: Origins | None = None
+        self.slots: dict[str, StateSlot] = {}
+        self.unplaced: dict[str, ToldMetrics] | None = None
+        self.on_new_slot: Callable[[StateSlot], None] | None = None
+        self._new_slot = new_slot
+        self._touched: Touched | None = None
         self._now = now
         self._rng = rng
         self._states: tuple[EndpointState, ...] = ()
@@ -185,6 +266,9 @@ class PoolState:
             self._states = ()
             self._by_key = {}
             self._recent = 0.0
+            self.origins = None
+            self.slots = {}
+            self.unplaced = None
         self.pool = pool
 
     def set_endpoints(self, endpoints: Sequence[Endpoint]) -> None:
@@ -197,16 +281,48 @@ class PoolState:
         for endpoint in endpoints:
             state = kept.get((endpoint.pod_uid, endpoint.address))
             if state is None:
-                state = EndpointState(endpoint)
+                state = self._newcomer(endpoint)
             else:
                 state.endpoint = endpoint
             states.append(state)
         self._states = tuple(states)
         self._by_key = {state.key: state for state in states}
 
+    def _newcomer(self, endpoint: Endpoint) -> EndpointState:
+        """A new endpoint, with what others have told of it before it was listed here."""
+        state = EndpointState(endpoint)
+        told = None if self.unplaced is None else self.unplaced.pop(endpoint.address, None)
+        if told is not None:
+            state.heard(told)
+        if self.origins is not None:
+            state.told(self.origins.total(state.address))
+        state.touched = self._touched
+        if state.touched is not None:
+            state.touched(state)
+        return state
+
+    def watch(self, touched: Touched | None) -> None:
+        """Have `touched` told of changes at every endpoint; None ends it."""
+        self._touched = touched
+        for state in self._states:
+            state.touched = touched
+
+    def slot(self, name: str) -> StateSlot | None:
+        """The slot of this name, made now if it is not here; None for a name that is unknown."""
+        slot = self.slots.get(name)
+        if slot is None and (slot := self._new_slot(name, self._now)) is not None:
+            self.slots[name] = slot
+            if self.on_new_slot is not None:
+                self.on_new_slot(slot)
+        return slot
+
     def endpoints(self) -> Collection[EndpointState]:
         """The ready endpoints."""
         return self._states
+
+    def has(self, state: EndpointState) -> bool:
+        """Whether this endpoint is still one of the pool's."""
+        return self._by_key.get(state.key) is state
 
     def find(self, address: str) -> EndpointState | None:
         """The ready endpoint at `ip:port`, however that is spelled."""
@@ -234,8 +350,8 @@ class PoolState:
         return _Pick(self, chosen)
 
     def inflight(self) -> Mapping[str, int]:
-        """Our open requests by endpoint address."""
-        return {state.address: state.inflight for state in self._states}
+        """Our own open requests by endpoint address."""
+        return {state.address: state.inflight - state.foreign for state in self._states}
 
     def request_rate(self) -> float:
         """Requests/s, smoothed over about 10 s; falls by itself as time passes."""

@@ -117,7 +117,8 @@ class HoldReport(msgspec.Struct, frozen=True):
     """How far the worker is with one group.
 
     Attributes:
-        synced: the pools' pods are listed (and each endpoint scraped once, or tried).
+        synced: the pools' pods are listed (and each endpoint scraped once, or tried; and, where it
+            opens, the owner's state of it is here, or will not come).
         quiet: a draining group to which nothing has strayed for `quiet_seconds`.
         streams_per_second: smoothed over about 10 s.
     """

@@ -26,6 +26,7 @@ from coordinator.leader.doubt import LeadershipLost, LeaseInDoubt
 from coordinator.leader.healthchecks import HealthChecks
 from coordinator.leader.linkset import Links
 from coordinator.leader.peers import introductions, owners_in, peers_of
+from coordinator.leader.probation import Probation
 from coordinator.leader.publishing import Publisher
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.leader.settling import Informed, Muster, settled
@@ -106,6 +107,7 @@ class LeaderTerm:
         self._backlog = NO_BACKLOG
         self._settled = False
         self._muster = Muster(settings.membership)
+        self._probation = Probation()
         self._whole = True
 
     # -- the term -------------------------------------------------------------------------------
@@ -240,7 +242,7 @@ class LeaderTerm:
             if pods is not None:
                 self._membership.pods_seen(gone=pods.gone(), ending=pods.ending())
             judgement = self._membership.judge(now)
-            self._bury(judgement.deaths)
+            self._bury(judgement.deaths, now)
             self._links.keep((*self._membership.contacts(now), *self._unknown_pods(now)))
             complete = self._muster.complete(judgement.living, pods, self._previous, now)
             try:
@@ -257,7 +259,8 @@ class LeaderTerm:
             return ()
         return pods.contacts({member.id for member in self._membership.contacts(now)})
 
-    def _bury(self, deaths: tuple[Death, ...]) -> None:
+    def _bury(self, deaths: tuple[Death, ...], now: float) -> None:
+        self._probation.died(deaths, now)
         for death in deaths:
             member = death.member
             log.warning(
@@ -269,8 +272,7 @@ class LeaderTerm:
                     "why": death.why,
                 },
             )
-            current = self._membership.current(member.id)
-            if current is None:
+            if self._membership.current(member.id) is None:
                 self._signals.forget(member.id)
             self._store_watch.forget([member])
 
@@ -311,7 +313,7 @@ class LeaderTerm:
 
     async def _plan(self, judgement: Judgement, now: float) -> None:
         previous = self._previous
-        peers = peers_of(judgement.living, previous)
+        peers = self._probation.screen(peers_of(judgement.living, previous), previous, now)
         self._links.accepting(worker for worker, peer in peers.items() if peer.accepts)
         self._links.introduce(introductions(judgement.living))
         groups = self._around.groups.groups()

@@ -134,3 +134,28 @@ async def test_a_worker_that_shares_a_thousand_groups_does_so_in_seconds(
         assert all(p.phase is Phase.OWNED for p in fleet.map.placements.values())
     finally:
         await fleet.close()
+
+
+async def test_a_crash_looping_worker_takes_nothing_away_for_a_while(
+    tmp_path: Path, valkey: Valkey
+) -> None:
+    """It dies and comes back three times: the third life is given nothing at first, so that the
+    next death cuts nobody's responses (opentelemetry-operator#3781)."""
+    async with running_fleet(tmp_path, valkey.url, workers=3, pools=12) as fleet:
+        looping = fleet.workers["worker-2"]
+        for _ in range(3):
+            await looping.restart()
+            member = looping.member
+            await until(
+                lambda member=member: any(  # type: ignore[misc]
+                    each.member.incarnation == member.incarnation
+                    for each in fleet.leader.app.members()
+                ),
+                what="it is back",
+            )
+            await until(lambda: bool(looping.history), what="it is told what to hold")
+        others = {("worker-0",), ("worker-1",)}
+        await until(lambda: set(fleet.owners().values()) == others, what="others have everything")
+        await asyncio.sleep(1.0)  # several looks of the leader
+        assert set(fleet.owners().values()) == others
+        assert not any(p.moving_to for p in fleet.map.placements.values())  # type: ignore[union-attr]

@@ -25,6 +25,7 @@ from coordinator.reach import Reach
 from coordinator.routes.contract import Routes
 from coordinator.view import NotLeading
 from coordinator.web import start_web
+from coordinator.whatif import Premises
 from coordinator.worker_pods import WorkerPods
 from fleet.certificates import Certificates
 from fleet.clock import Clock
@@ -295,6 +296,20 @@ class Coordinator:
     def skipped(self, ref: PoolRef) -> Sequence[str]:
         """See `View.skipped`."""
         return () if self._explainer is None else self._explainer.problems(ref)
+
+    def premises(self) -> Premises | None:
+        """See `View.premises`; only the leader knows loads."""
+        shard_map = self.shard_map()
+        if shard_map is None or self._estate is None:
+            return None
+        term = self._term if self.leading() else None
+        return Premises(
+            shard_map,
+            tuple(self.members()),
+            self._estate.groups.pins(),
+            None if term is None else term.loads(),
+            self._settings.placement,
+        )
 
     def ready(self) -> str | None:
         """See `View.ready`."""

@@ -46,6 +46,18 @@ class ExplainedRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainedPin:
+    """Where a group must be.
+
+    Attributes:
+        workers: those that meet it at present; without any it is placed as if it had no pin.
+    """
+
+    text: str
+    workers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ExplainedGroup:
     """One route group of the pool.
 
@@ -54,6 +66,7 @@ class ExplainedGroup:
         failure: why its Service could not be written; None also where that is not known.
         placement: None = not placed yet.
         candidates: the first workers in the ring's order.
+        pin: None = no pin, or one that is ignored (which a refusal says).
     """
 
     group: GroupKey
@@ -62,6 +75,7 @@ class ExplainedGroup:
     placement: Placement | None
     route: ExplainedRoute | None
     candidates: tuple[str, ...]
+    pin: ExplainedPin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +146,7 @@ class Explainer:
                 placement=placements.get(group),
                 route=self._route(group, shard_map, written),
                 candidates=ring.candidates(group, CANDIDATES),
+                pin=self._pin(group, members),
             )
             for group in dict.fromkeys((*served, *placements))
         )
@@ -143,6 +158,25 @@ class Explainer:
             problems=self.problems(ref),
             version=None if shard_map is None else shard_map.version,
             leader_known=written is not None,
+        )
+
+    def _pin(self, group: GroupKey, members: Sequence[MemberStatus]) -> ExplainedPin | None:
+        pin = self._estate.groups.pins().get(group)
+        if pin is None:
+            return None
+        accepting = (
+            status.member
+            for status in members
+            if status.state in (MemberState.ALIVE, MemberState.SUSPECT)
+            and not status.member.draining
+        )
+        return ExplainedPin(
+            pin.text,
+            tuple(
+                member.id
+                for member in accepting
+                if pin.meets(worker=member.id, zone=member.zone, node=member.node)
+            ),
         )
 
     def _failure(self, group: GroupKey) -> Failure | None:

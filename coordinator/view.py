@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from coordinator.explain import Explained
+from coordinator.whatif import Premises
 from fleet.errors import FleetError
 from fleet.model import LeaderInfo, MemberStatus, PoolRef, ShardMap
 
@@ -58,6 +59,10 @@ class View(Protocol):
 
     def skipped(self, ref: PoolRef) -> Sequence[str]:
         """What the source skips of this pool, and why."""
+        ...
+
+    def premises(self) -> Premises | None:
+        """What a question about another number of workers rests on; None before the first map."""
         ...
 
     def ready(self) -> str | None:

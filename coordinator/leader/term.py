@@ -389,6 +389,10 @@ class LeaderTerm:
         """The route of `group` as this term last wrote it, or found it written."""
         return self._keeper.written(group)
 
+    def loads(self) -> dict[GroupKey, float]:
+        """Streams per second of each group, as its owner last reported."""
+        return dict(self._signals.loads)
+
     # -- commands -------------------------------------------------------------------------------
 
     async def set_drain(self, worker: str, on: bool) -> None:

@@ -40,6 +40,13 @@ class RouteDocument(msgspec.Struct, frozen=True):
     version: str | None
 
 
+class PinDocument(msgspec.Struct, frozen=True):
+    """`workers` meet it at present; none = it is placed as if it had no pin."""
+
+    text: str
+    workers: tuple[str, ...]
+
+
 class GroupDocument(msgspec.Struct, frozen=True):
     """`role`: picker | also-serve | former. The placement's fields are as in the map's pools."""
 
@@ -55,6 +62,7 @@ class GroupDocument(msgspec.Struct, frozen=True):
     moving_to: str | None
     draining: tuple[str, ...]
     candidates: tuple[str, ...]
+    pin: PinDocument | None
 
 
 class ClaimDocument(msgspec.Struct, frozen=True):
@@ -133,6 +141,7 @@ def _group(each: ExplainedGroup) -> GroupDocument:
         moving_to=None if placement is None else placement.moving_to,
         draining=() if placement is None else placement.draining,
         candidates=each.candidates,
+        pin=None if each.pin is None else PinDocument(each.pin.text, each.pin.workers),
     )
 
 

@@ -14,6 +14,8 @@ from coordinator.web.documents import FORMAT, MapDocument, map_document, workers
 from coordinator.web.errors import error_response, not_now
 from coordinator.web.explaining import explain_document
 from coordinator.web.page import SECURITY_POLICY, render
+from coordinator.web.planning import plan_document, question_of
+from coordinator.whatif import NoSuchWorker, what_if
 from fleet.model import LeaderInfo, PoolRef, ShardMap
 
 _JSON = "application/json"
@@ -49,6 +51,7 @@ class Reads:
         self._registry = registry
         self._rendered: _Rendered | None = None
         self._rendering = asyncio.Lock()
+        self._asking = asyncio.Lock()
 
     def routes(self) -> list[web.AbstractRouteDef]:
         """For the application's router."""
@@ -57,6 +60,7 @@ class Reads:
             web.get("/api/v1/map", self.map),
             web.get("/api/v1/workers", self.workers),
             web.get("/api/v1/pools/{namespace}/{name}", self.explain),
+            web.get("/api/v1/plan", self.plan),
             web.get("/metrics", self.metrics),
             web.get("/healthz", self.healthz),
             web.get("/readyz", self.readyz),
@@ -113,6 +117,24 @@ class Reads:
             return error_response(404, "skipped_pool", message)
         message = f"there is no InferencePool {shown} among those that this fleet watches"
         return error_response(404, "unknown_pool", message)
+
+    async def plan(self, request: web.Request) -> web.Response:
+        """What would move if workers came or went; one question at a time, in a thread: 10,000
+        groups on 100 workers take some 150 ms."""
+        try:
+            question = question_of(request.query)
+        except ValueError as error:
+            return error_response(400, "bad_request", str(error))
+        async with self._asking:
+            premises = self._view.premises()
+            if premises is None:
+                return not_now("no_map", "this coordinator has not seen a shard map yet")
+            try:
+                found = await asyncio.to_thread(what_if, premises, question)
+            except NoSuchWorker as error:
+                return error_response(404, "unknown_worker", str(error))
+        document = plan_document(found, leader=self._view.leader(), answered_by=self._view.id)
+        return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
 
     async def page(self, request: web.Request) -> web.Response:
         """The shard map for people."""

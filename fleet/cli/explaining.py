@@ -122,6 +122,8 @@ def group_table(group: Json, now: datetime) -> Table:
         grid.add_row("draining", _names(group["draining"]))
     grid.add_row("stand-by", group["standby"] or "-")
     grid.add_row("ring", _names(group["candidates"]))
+    if group.get("pin"):
+        grid.add_row("pin", _pin(group["pin"]))
     if group["route"] is not None:
         grid.add_row("route", _route(group["route"]))
     return grid
@@ -134,6 +136,13 @@ def _service(service: Json) -> Text:
     if service["error"]:
         text.append(f"; {service['error']}", style="red")
     return text
+
+
+def _pin(pin: Json) -> Text:
+    if pin["workers"]:
+        return Text(f"{pin['text']}: {_names(pin['workers'])}")
+    text = Text(str(pin["text"]))
+    return text.append("; no worker meets it, so it is placed as without a pin", style="yellow")
 
 
 def _route(route: Json) -> str:

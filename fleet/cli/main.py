@@ -13,6 +13,9 @@ from fleet.errors import FleetError, SettingsError
 from fleet.local.faults import Unreachable
 from fleet.local.signals import stop_quietly_until_running
 
+MOST_WORKERS = 1000
+"""Of a question to `plan`; the coordinator's own bound."""
+
 EXIT_GOOD, EXIT_BROKEN, EXIT_USAGE, EXIT_UNREACHABLE = 0, 1, 2, 3
 
 EPILOG = """\
@@ -22,6 +25,7 @@ examples:
   epp-fleet local --manifests ./my-pools  the same with your own InferencePools and Pods
   epp-fleet status                        who serves which pool, and why
   epp-fleet explain acme/llama-8b         why one pool is served, or is not
+  epp-fleet plan --remove worker-1        what would move if that worker went
   epp-fleet drain worker-1                hand all its pools to the others
   epp-fleet ca init --out certificates    a CA and certificates for the internal port
   epp-fleet config check settings.yaml    what is wrong with a settings file
@@ -81,6 +85,18 @@ def _explain(arguments: argparse.Namespace) -> int:
     from fleet.cli.explaining import explain
 
     return explain(arguments)
+
+
+def _workers(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MOST_WORKERS):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {MOST_WORKERS}")
+    return int(text)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from fleet.cli.planning import plan
+
+    return plan(arguments)
 
 
 def _drain(on: bool) -> Command:
@@ -193,6 +209,17 @@ def _add_fleet_commands(commands: "argparse._SubParsersAction[argparse.ArgumentP
     parser = commands.add_parser("explain", help=text, description=text, parents=[where, shape])
     parser.add_argument("pool", metavar="POOL", help="NAMESPACE/NAME, or NAME if it is unique")
     parser.set_defaults(run=_explain)
+    text = "what would move if a worker went, or if there were N; nothing is changed"
+    parser = commands.add_parser("plan", help=text, description=text, parents=[where, shape])
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--remove", metavar="W", help="id of a worker, as `status` shows it")
+    asked.add_argument(
+        "--workers",
+        type=_workers,
+        metavar="N",
+        help="so many that take groups; the least loaded go first, new ones are called new-1...",
+    )
+    parser.set_defaults(run=_plan)
     for name, text, on in (
         ("drain", "hand all pools of a worker to the others; it keeps running", True),
         ("undrain", "let a drained worker take pools again", False),

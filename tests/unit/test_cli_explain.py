@@ -1,15 +1,14 @@
 """`epp-fleet explain` against a coordinator that says what the test wants."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from fleet.cli.main import main
+from tests.json_pages import Pages, serving_pages
 
 GROUP: dict[str, Any] = {
     "group": "acme/red-epp:9002",
@@ -59,40 +58,17 @@ REFUSED = {
 }
 
 
-class _Server(ThreadingHTTPServer):
-    pages: dict[str, tuple[int, Any]]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        missing = (404, {"error": {"code": "not_found", "message": "there is nothing here"}})
-        status, body = cast("_Server", self.server).pages.get(self.path, missing)
-        raw = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Tests are quiet."""
-
-
-Pages = dict[str, tuple[int, Any]]
 RED = "/api/v1/pools/acme/red"
 
 
 @pytest.fixture
 def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.pages = {RED: (200, POOL)}
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    served: Pages = {RED: (200, POOL)}
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setenv("EPP_FLEET_COORDINATOR", f"http://127.0.0.1:{server.server_address[1]}")
-    yield server.pages
-    server.shutdown()
-    server.server_close()
+    with serving_pages(served) as url:
+        monkeypatch.setenv("EPP_FLEET_COORDINATOR", url)
+        yield served
 
 
 def output(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -121,6 +97,23 @@ def test_a_served_pool(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None
     ):
         assert expected in text
     assert "phase       owned for " in text
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        (["w0", "w1"], "pin         zone=z1: w0, w1"),
+        ([], "pin         zone=z1; no worker meets it, so it is placed as without a pin"),
+    ],
+)
+def test_a_pinned_pool(
+    pages: Pages, capsys: pytest.CaptureFixture[str], workers: list[str], expected: str
+) -> None:
+    """Who may own it at present, or that nobody of these is there."""
+    pinned = {**GROUP, "pin": {"text": "zone=z1", "workers": workers}}
+    pages[RED] = (200, {**POOL, "groups": [pinned]})
+    assert main(["explain", "acme/red"]) == 0
+    assert expected in output(capsys)
 
 
 def test_a_refused_pool_is_1(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,16 +156,10 @@ def test_the_leader_is_asked_for_what_a_follower_does_not_know(
     pages: Pages, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At the address that the follower names."""
-    leader = _Server(("127.0.0.1", 0), _Handler)
-    leader.pages = {RED: (200, POOL)}
-    threading.Thread(target=leader.serve_forever, args=(0.01,), daemon=True).start()
-    address = f"127.0.0.1:{leader.server_address[1]}"
-    pages[RED] = (200, {**FOLLOWER, "leader": {"id": "coordinator-0", "http": address}})
-    try:
+    with serving_pages({RED: (200, POOL)}) as url:
+        address = url.removeprefix("http://")
+        pages[RED] = (200, {**FOLLOWER, "leader": {"id": "coordinator-0", "http": address}})
         assert main(["explain", "acme/red"]) == 0
-    finally:
-        leader.shutdown()
-        leader.server_close()
     assert "answered by coordinator-0" in capsys.readouterr().out
 
 

@@ -3,7 +3,10 @@
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from coordinator.estate import Estate
 from coordinator.explain import Explained, Explainer
@@ -27,6 +30,7 @@ from fleet.model import (
     RingSpec,
     ShardMap,
 )
+from fleet.model.pins import PIN
 from fleet.ring import Ring
 from fleet.settings.model import OwnershipSettings, RouteSettings, Settings
 from fleet.sources.contract import Problem
@@ -179,6 +183,19 @@ async def test_both_groups_of_a_pool_that_moves_over() -> None:
     assert document.groups[1].route is None
     assert document.groups[1].service is not None
     assert document.groups[1].service.state == "missing"
+
+
+@pytest.mark.parametrize(("pin", "workers"), [("worker in (w1,w2)", ("w1",)), ("zone=mars", ())])
+async def test_a_pin_and_who_meets_it(pin: str, workers: tuple[str, ...]) -> None:
+    """The living only; nobody is said too: the pool is placed as without a pin then."""
+    plain = pool()
+    here = await world(replace(plain, annotations={**plain.annotations, PIN: pin}), service())
+    found = here.explain()
+    assert found is not None
+    document = explain_document(found, leader=LEADER, answered_by="c")
+    assert document.groups[0].pin is not None
+    assert document.groups[0].pin.text == pin
+    assert document.groups[0].pin.workers == workers
 
 
 async def test_a_group_that_is_being_withdrawn() -> None:

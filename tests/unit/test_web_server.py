@@ -16,6 +16,7 @@ from coordinator.ownership import Refused
 from coordinator.view import DrainConflict, NotLeading, UnknownWorker
 from coordinator.web import Web, start_web
 from coordinator.web import commands as commands_module
+from coordinator.whatif import Premises
 from fleet.errors import FleetError, SettingsError, StoreUnavailable
 from fleet.model import EpochVersion, LeaderInfo, MemberStatus, PoolRef, ShardMap
 
@@ -42,6 +43,7 @@ class FakeView:
     drains: list[tuple[str, bool]] = field(default_factory=list)
     explained: dict[PoolRef, Explained] = field(default_factory=dict)
     skips: tuple[str, ...] = ()
+    basis: Premises | None = None
 
     def shard_map(self) -> ShardMap | None:
         return self.map
@@ -60,6 +62,9 @@ class FakeView:
 
     def skipped(self, ref: PoolRef) -> Sequence[str]:
         return self.skips
+
+    def premises(self) -> Premises | None:
+        return self.basis
 
     def ready(self) -> str | None:
         return self.not_ready

@@ -35,8 +35,11 @@ tools: setup ## the Kubernetes control plane that tests run on, and kustomize (n
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.kustomize
 
-test: setup ## unit, contract, integration (real Valkey, Envoy, API server) and end-to-end tests
-	$(BIN)/python -m pytest tests/unit tests/contract tests/integration tests/e2e $(ARGS)
+test: setup ## unit, contract, simulation, integration (real Valkey, Envoy, API server), end-to-end tests
+	$(BIN)/python -m pytest tests/unit tests/contract tests/sim tests/integration tests/e2e $(ARGS)
+
+sim: setup ## the whole fleet in virtual time: SEEDS=300 runs with faults, or ARGS='--seed N' to replay one
+	$(BIN)/python -m tests.sim --seeds $(SEEDS) $(ARGS)
 
 demo: setup ## a whole fleet on this machine, with faults, and what came of the traffic
 	$(BIN)/epp-fleet demo $(ARGS)

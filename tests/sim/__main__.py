@@ -1,0 +1,163 @@
+"""`python -m tests.sim`: many seeds in a few processes, and a table of what they were made of.
+
+A failing seed is shrunk and printed, and the exit code is 1. `--seed N` runs one, with its trace.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+from tests.sim.faults import make_plan
+from tests.sim.mutations import MUTATIONS, mutated
+from tests.sim.run import Outcome, run
+from tests.sim.shrink import report, shrink
+
+HASH_SEED = "0"
+"""Strings must hash alike in every process, or a seed would not be the same run everywhere."""
+
+MAX_FAILURES = 3
+"""After so many failing seeds nothing more is learned from others."""
+
+
+@dataclass
+class Totals:
+    """Of all seeds together."""
+
+    seeds: int = 0
+    seconds: float = 0.0
+    steps: int = 0
+    sent: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[int] = field(default_factory=list)
+
+    def add(self, seed: int, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.seconds += outcome.seconds
+        self.steps += outcome.steps
+        self.sent += outcome.sent
+        self.faults += outcome.faults
+        counts = outcome.counts
+        for name in counts.__dataclass_fields__:
+            self.counts[name] += getattr(counts, name)
+        if outcome.violation is not None:
+            self.failures.append(seed)
+
+    def table(self, took: float) -> str:
+        """For people."""
+        named = {
+            "seeds": self.seeds,
+            "failed seeds": len(self.failures),
+            "virtual seconds": round(self.seconds),
+            "callbacks": self.steps,
+            "streams": self.sent,
+            "answered": self.counts["answered"],
+            "failed, by a worker's fault": self.counts["excused"],
+            "elections": self.counts["elections"],
+            "moves": self.counts["moves"],
+            "of these fail-overs": self.counts["fail_overs"],
+            "stale route writes": self.counts["stale_routes"],
+            "faults": self.faults.total(),
+        }
+        rows = [f"  {name:28} {number:>12,}" for name, number in named.items()]
+        rows += [f"    {kind:26} {number:>12,}" for kind, number in sorted(self.faults.items())]
+        rate = self.seeds / took if took else 0.0
+        rows.append(f"  {took:.0f} s, {rate:.1f} seeds/s")
+        return "\n".join(rows)
+
+
+def _one(seed: int) -> tuple[int, Outcome]:
+    return seed, run(make_plan(seed))
+
+
+def _outcomes(seeds: Iterable[int], jobs: int) -> Iterable[tuple[int, Outcome]]:
+    if jobs == 1:
+        yield from map(_one, seeds)
+        return
+    with get_context("fork").Pool(jobs) as pool:
+        yield from pool.imap(_one, seeds, chunksize=4)
+
+
+def many(first: int, count: int, jobs: int) -> int:
+    """Run seeds; returns the exit code."""
+    totals, began, said = Totals(), time.monotonic(), 0.0
+    for seed, outcome in _outcomes(range(first, first + count), jobs):
+        totals.add(seed, outcome)
+        if outcome.violation is not None:
+            sys.stdout.write(f"FAILED {report(shrink(outcome))}\n\n")
+            if len(totals.failures) == MAX_FAILURES:
+                break
+        took = time.monotonic() - began
+        if took - said >= 5.0:
+            said = took
+            sys.stderr.write(f"{totals.seeds} of {count} seeds, {took:.0f} s\n")
+    sys.stdout.write(totals.table(time.monotonic() - began) + "\n")
+    return 1 if totals.failures else 0
+
+
+def single(seed: int, lines: int) -> int:
+    """Run one seed and show all of it; returns the exit code."""
+    outcome = run(make_plan(seed), keep=lines)
+    sys.stdout.write(f"{report(outcome, lines=lines)}\nhash {outcome.hash}\n")
+    return 0 if outcome.violation is None else 1
+
+
+def hashes(seeds: Sequence[int]) -> int:
+    """Print what each run came to, for comparison with another process'."""
+    found = {}
+    for seed in seeds:
+        outcome = run(make_plan(seed))
+        broken = None if outcome.violation is None else str(outcome.violation)
+        found[seed] = (outcome.hash, broken)
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 0
+
+
+def mutation(name: str, count: int) -> int:
+    """Run seeds with a fault in the code until one finds it; prints seed and invariant."""
+    with mutated(name):
+        for seed in MUTATIONS[name].seeds(count):
+            outcome = run(make_plan(seed))
+            if outcome.violation is not None:
+                found = {
+                    "seed": seed,
+                    "invariant": outcome.violation.invariant,
+                    "what": outcome.violation.what,
+                }
+                sys.stdout.write(json.dumps(found) + "\n")
+                return 0
+    sys.stdout.write(json.dumps({"seed": None, "invariant": None, "what": ""}) + "\n")
+    return 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The program; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=300, help="how many seeds to run")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at once")
+    parser.add_argument("--seed", type=int, help="run this one seed and show its trace")
+    parser.add_argument("--lines", type=int, default=400, help="lines of that trace")
+    parser.add_argument("--hashes", type=int, nargs="+", help="run these and print their hashes")
+    parser.add_argument("--mutation", choices=sorted(MUTATIONS), help="with this fault in the code")
+    args = parser.parse_args(argv)
+    if args.hashes:
+        return hashes(args.hashes)
+    if args.mutation:
+        return mutation(args.mutation, args.seeds)
+    if args.seed is not None:
+        return single(args.seed, args.lines)
+    return many(args.first, args.seeds, args.jobs)
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
+        os.environ["PYTHONHASHSEED"] = HASH_SEED
+        os.execv(sys.executable, [sys.executable, "-m", "tests.sim", *sys.argv[1:]])
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""What must be true of every map that is published."""
+
+from typing import TYPE_CHECKING
+
+from coordinator.planning.facts import DEADLINE
+from fleet.model import DeadMember, EpochVersion, GroupKey, Placement, Reason, ShardMap
+from fleet.model.identity import NONE
+from fleet.store.contract import Guard, Publication
+from tests.sim.faults import COORDINATION
+from tests.sim.fleet import Fleet
+from tests.sim.network import STORE
+from tests.sim.tape import Tape
+from tests.sim.worker import WorkerLife
+
+if TYPE_CHECKING:
+    from tests.sim.judge import Counts
+
+PLANNED = frozenset({Reason.DRAIN, Reason.JOIN, Reason.BALANCE, Reason.ROLLOUT, Reason.PINNED})
+KNOWN_SECONDS = 1.5
+"""A drain mark that is older is known to the leader."""
+
+
+class MapRules:
+    """Compares each map with the one before, and with what is true."""
+
+    def __init__(self, fleet: Fleet, tape: Tape, counts: "Counts") -> None:
+        self._fleet = fleet
+        self._tape = tape
+        self._counts = counts
+        self._last: ShardMap | None = None
+        self._maps: dict[EpochVersion, object] = {}
+        self._dead: set[tuple[str, str]] = set()
+        self._drains: dict[str, float] = {}
+        self._epochs: dict[int, str] = {}
+        self._leaders: dict[str, ShardMap | None] = {}
+
+    def published(self, guard: Guard, publication: Publication) -> None:
+        """A map is in the store."""
+        if not guard.elsewhere:
+            self._check(publication.shard_map)
+        for move in publication.moves:
+            if move.outcome == DEADLINE:
+                self._tape.note(f"move of {move.group} went past its deadline")
+
+    def look(self) -> None:
+        """Now and then: drain marks, and maps that are not in the store yet."""
+        now = self._fleet.world.now
+        for name, life in self._fleet.workers.items():
+            leaving = life.up and (life.worker.draining or life.worker.stopping)
+            if not leaving or not life.process.alive:
+                self._drains.pop(name, None)
+            else:
+                self._drains.setdefault(name, now)
+        for name, coordinator in self._fleet.coordinators.items():
+            shard_map = coordinator.app.shard_map() if coordinator.app is not None else None
+            if shard_map is None or self._leaders.get(name) is shard_map:
+                continue
+            self._leaders[name] = shard_map
+            if self._fleet.plan.lease and shard_map.leader.id == name:
+                self._check(shard_map)
+
+    def _check(self, shard_map: ShardMap) -> None:
+        version, tape = shard_map.version, self._tape
+        known = self._maps.get(version)
+        content = (shard_map.leader.id, shard_map.placements, shard_map.incarnations)
+        if known is not None:
+            if known != content:
+                tape.break_("I2", f"two maps of version {version}")
+            return
+        self._maps[version] = content
+        leads = self._epochs.setdefault(version.epoch, shard_map.leader.id)
+        if leads != shard_map.leader.id:
+            tape.break_("I2", f"epoch {version.epoch} of {leads} and of {shard_map.leader.id}")
+        last = self._last
+        if last is None or version.epoch > last.version.epoch:
+            self._counts.elections += 1
+        highest = NONE if last is None else last.version
+        tape.note(f"map {version} of {shard_map.leader.id}")
+        if version < highest:
+            tape.break_("I2", f"map {version} after {highest}")
+        self._deaths(shard_map)
+        for group, placement in shard_map.placements.items():
+            self._owner(shard_map, placement)
+            before = None if last is None else last.placements.get(group)
+            if last is not None and before is not None and before.owners != placement.owners:
+                self._moved(last, shard_map, group, before, placement)
+        self._last = shard_map
+
+    # -- I7 -------------------------------------------------------------------------------------
+
+    def _owner(self, shard_map: ShardMap, placement: Placement) -> None:
+        for owner in placement.owners:
+            incarnation = shard_map.incarnations.get(owner)
+            if incarnation is None or (owner, incarnation) in self._dead:
+                self._tape.break_(
+                    "I7", f"map {shard_map.version} gives {placement.group} to dead {owner}"
+                )
+
+    def _given_to_drainer(self, shard_map: ShardMap, group: GroupKey, owner: str) -> None:
+        life = self._fleet.workers.get(owner)
+        if life is None or not life.up or not (life.worker.draining or life.worker.stopping):
+            return
+        since = self._drains.get(owner)
+        now = self._fleet.world.now
+        others = [w for w in shard_map.incarnations if w not in self._drains]
+        disturbed = self._tape.since(COORDINATION, now) < 3.0
+        if since is not None and now - since > KNOWN_SECONDS and others and not disturbed:
+            self._tape.break_(
+                "I7", f"map {shard_map.version} gives {group} to {owner}, which drains"
+            )
+
+    # -- I6 -------------------------------------------------------------------------------------
+
+    def _moved(
+        self,
+        last: ShardMap,
+        shard_map: ShardMap,
+        group: GroupKey,
+        before: Placement,
+        after: Placement,
+    ) -> None:
+        tape, reason = self._tape, after.reason
+        self._counts.moves += 1
+        source = before.owners[0] if before.owners else None
+        target = after.owners[0] if after.owners else None
+        tape.note(f"{group}: {source} -> {target} ({reason.value})")
+        if target is not None:
+            self._given_to_drainer(shard_map, group, target)
+        if source is None:
+            return
+        lives = last.incarnations.get(source) == shard_map.incarnations.get(source)
+        if reason is Reason.OWNER_DEAD:
+            self._counts.fail_overs += 1
+        if lives and reason not in PLANNED:
+            tape.break_(
+                "I6", f"{group} moved from {source}, which lives, to {target}: {reason.value}"
+            )
+        if lives and target is not None and target != before.moving_to:
+            tape.break_("I6", f"{group} moved to {target}, meant for {before.moving_to}")
+        if lives and target is not None and reason in PLANNED:
+            self._made_before(shard_map, group, target)
+
+    def _made_before(self, shard_map: ShardMap, group: GroupKey, target: str) -> None:
+        """The gainer serves already, or had all the time that a move may take."""
+        life = self._fleet.workers.get(target)
+        if life is None or not life.process.alive or not life.up:
+            return
+        holdings = life.worker.holdings
+        if holdings.incarnation != shard_map.incarnations.get(target):
+            return
+        held = holdings.get(group)
+        if (held is None or not held.serving) and group in self._fleet.pools:
+            self._tape.break_("I4", f"{group} moved to {target} before it could serve it")
+
+    # -- deaths ---------------------------------------------------------------------------------
+
+    def _deaths(self, shard_map: ShardMap) -> None:
+        for dead in shard_map.dead:
+            key = (dead.id, dead.incarnation)
+            if key not in self._dead:
+                self._dead.add(key)
+                self._tape.note(f"{dead.id} declared dead: {dead.signal}")
+                life = self._life_of(dead)
+                if life is not None:
+                    self._false_death(life, dead, shard_map.leader.id)
+
+    def _life_of(self, dead: DeadMember) -> WorkerLife | None:
+        """The life that was buried although it goes on."""
+        life = self._fleet.workers.get(dead.id)
+        if life is None or not life.process.alive or not life.up or life.ended is not None:
+            return None
+        return life if life.worker.holdings.incarnation == dead.incarnation else None
+
+    def _false_death(self, life: WorkerLife, dead: DeadMember, leader: str) -> None:
+        fleet = self._fleet
+        state = fleet.store.memory.state
+        now = fleet.world.now
+        if dead.signal != "silent":
+            self._tape.break_("I6", f"{dead.id} lives, declared dead: {dead.signal}")
+            return
+        store_known = not (
+            fleet.store.down
+            or fleet.store.hung
+            or fleet.network.is_cut(leader, STORE)
+            or fleet.network.is_cut(STORE, leader)
+        )
+        beat = state.beats.get(dead.id)
+        ttl = fleet.settings.membership.ttl_seconds
+        paused = self._tape.since(COORDINATION, now) < 1.0
+        if store_known and not paused and beat is not None and now - beat[1] < ttl / 2:
+            self._tape.break_("I6", f"{dead.id} beats, declared dead: {dead.signal}")

@@ -1,0 +1,137 @@
+"""One run of one plan, from its first second to the end that must be good."""
+
+import gc
+import logging
+import secrets
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from unittest import mock
+
+from fleet.model import Hold, Phase
+from tests.sim.faults import Plan
+from tests.sim.fleet import Fleet
+from tests.sim.judge import Counts, Judge
+from tests.sim.script import Script
+from tests.sim.tape import Tape, Violation
+
+CONVERGE_SECONDS = 14.0
+"""After the last fault is over everything is as it should be within this."""
+
+CALM_SECONDS = 1.0
+"""... and stays so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run went."""
+
+    plan: Plan
+    violation: Violation | None
+    hash: str
+    tail: tuple[str, ...]
+    seconds: float
+    steps: int
+    sent: int
+    faults: Counter[str]
+    counts: Counts
+
+
+def not_converged(fleet: Fleet, *, moving: bool = False) -> str | None:
+    """What is not as it should be in a fleet without faults; None if all is well.
+
+    Args:
+        moving: groups may be moved for balance, as they always may.
+    """
+    leaders = fleet.leaders()
+    if len(leaders) != 1:
+        return f"{len(leaders)} leaders"
+    app = leaders[0].app
+    shard_map = None if app is None else app.shard_map()
+    if shard_map is None or shard_map.leader.id != leaders[0].host.name:
+        return "the leader has published no map"
+    if shard_map.placements.keys() != fleet.pools.keys():
+        return "the map has other groups than there are"
+    for group, placement in shard_map.placements.items():
+        confined = placement.phase is Phase.QUARANTINED
+        unfinished = not (placement.phase is Phase.OWNED or confined) or placement.draining
+        alone = not placement.standby and not confined
+        if (unfinished and not moving) or not placement.owners or alone:
+            return f"{group} is {placement.phase.value}, draining {placement.draining}"
+        life = fleet.workers.get(placement.owners[0])
+        if life is None or not life.up or not life.process.alive or life.host.name in fleet.left:
+            return f"{group} is owned by {placement.owners[0]}, which is no more"
+        held = life.worker.holdings.get(group)
+        if held is None or held.hold is not Hold.OWNER or not held.serving:
+            return f"{life.host.name} does not know that it owns {group}"
+        standing = fleet.routes.standing.get(group)
+        address = life.worker.addresses.ext_proc
+        if standing is None or (standing.route.addresses != (address,) and not moving):
+            return f"the route of {group} leads elsewhere"
+    if fleet.routes.standing.keys() != fleet.pools.keys():
+        return "there are routes of groups that are no more"
+    return None
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Nothing from outside, nothing to the outside."""
+    logging.disable(logging.CRITICAL)
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        with warnings.catch_warnings(action="ignore"):
+            gc.collect()  # calls that came in a process' last moment were never begun
+        if collecting:
+            gc.enable()
+        sys.unraisablehook = hook
+        logging.disable(logging.NOTSET)
+
+
+def run(plan: Plan, *, keep: int = 60) -> Outcome:
+    """Run a plan; the same one always goes the same way."""
+    with _alone():
+        return _run(plan, keep)
+
+
+def _run(plan: Plan, keep: int) -> Outcome:
+    tape = Tape(keep=keep)
+    judge = Judge(tape)
+    tokens = Random(f"tokens {plan.seed}")
+    with mock.patch.object(secrets, "token_hex", lambda n=8: f"{tokens.getrandbits(8 * n):x}"):
+        fleet = Fleet(plan, judge)
+        judge.watch(fleet)
+        script = Script(fleet, tape.fault)
+        world = fleet.world
+
+        def broken() -> bool:
+            return tape.violation is not None
+
+        world.run(plan.horizon, broken)
+        until = plan.horizon + CONVERGE_SECONDS
+        while not broken() and not_converged(fleet) is not None and world.now < until:
+            world.run(world.now + 0.25, broken)
+        if not broken() and (why := not_converged(fleet)) is not None:
+            tape.break_("END", why)
+        world.run(world.now + CALM_SECONDS, broken)
+        if not broken() and (why := not_converged(fleet, moving=True)) is not None:
+            tape.break_("END", f"not for long: {why}")
+        world.over = True
+    return Outcome(
+        plan,
+        tape.violation,
+        tape.hash(),
+        tuple(tape.tail),
+        world.now,
+        world.steps,
+        sum(gateway.sent for gateway in fleet.gateways),
+        Counter(script.done),
+        judge.counts,
+    )

@@ -34,6 +34,8 @@ TOO_LARGE = "the streams that wait for route groups that are not here hold too m
 
 INTERNAL = 13
 UNAVAILABLE = 14
+HELD_BYTES = 256 * 1024
+"""A stream that holds more is let send only what its window has left."""
 _MESSAGE_BYTES = 64
 """What a message that waits costs beside its own bytes."""
 _QUOTED = 120
@@ -106,6 +108,8 @@ class HeldStream:
         if self._gate.admits(self, size):
             self.size += size
             self._messages.append(message)
+            if self.size > HELD_BYTES:
+                self.stream.hold_back(on=True)
 
     def half_closed(self) -> None:
         """See `StreamHandler.half_closed`."""
@@ -145,6 +149,7 @@ class HeldStream:
     def go_on(self, inner: StreamHandler) -> None:
         """Give all that came to another handler, and from now on whatever comes."""
         self._inner = inner
+        self.stream.hold_back(on=False)
         messages, self._messages = self._messages, []
         try:
             for message in messages:

@@ -5,7 +5,7 @@ What a share once said, and what the leader or a peer answered. Bounded: the lon
 
 from collections.abc import Callable, Iterable
 
-from epp_worker.forwarding.rules import ANSWER_SECONDS, Known
+from epp_worker.forwarding.rules import ANSWER_SECONDS, FRESH_SECONDS, Known
 from fleet.control.messages import MAX_ASKED, OwnerOf
 from fleet.model import GroupKey
 
@@ -75,6 +75,12 @@ class Whereabouts:
             del self._owners[next(iter(self._owners))]
         for listener in self._learned:
             listener()
+
+    def doubt(self, group: GroupKey) -> None:
+        """Whoever is thought to own the group did not answer: ask soon."""
+        said = self._owners.get(group)
+        if said is not None:
+            self._owners[group] = (said[0], min(said[1], self._now() - FRESH_SECONDS))
 
     def remember(self, group: GroupKey, owner: str) -> None:
         """A group goes from here, and was said to belong to another worker."""

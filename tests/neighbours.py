@@ -161,7 +161,7 @@ class StubOwner(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
         self._server = grpc.aio.server()
         self._server.add_generic_rpc_handlers((self,))
         self.calls = 0
-        self.cancelled = 0
+        self.over = 0
         self.metadata: dict[str, str] = {}
         self.port = 0
 
@@ -178,9 +178,8 @@ class StubOwner(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in
         self.calls += 1
         try:
             await self._serve(context)
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
+        finally:
+            self.over += 1
 
     async def __aenter__(self) -> "StubOwner":
         self.port = self._server.add_insecure_port("127.0.0.1:0")

@@ -49,6 +49,7 @@ class Forwarder:
         self._ask = ask
         self._leader = leader
         self._look_again = look_again
+        self.counts = gate.counts
         self.open = 0
 
     def take(
@@ -69,11 +70,17 @@ class Forwarder:
         call = self._calls.open(owner, group) if self.open < MAX_OPEN else None
         if call is None:
             return None
-        desk = _Desk(self._gate, past.after(owner, incarnation), self._look_again)
+        desk = _Desk(self, group, past.after(owner, incarnation))
         forwarded = ForwardedStream(stream, call, desk, self._held)
         task = self._spawn(self._live(forwarded, stream), f"forward to {owner}")
         forwarded.stop = task.cancel
         return forwarded
+
+    def hold(self, stream: GrpcStream, group: GroupKey, past: Past) -> StreamHandler:
+        """An owner did not answer: the stream waits for another one."""
+        self._whereabouts.doubt(group)
+        asyncio.get_running_loop().call_soon(self._look_again)
+        return self._gate.hold(stream, past)
 
     async def _live(self, forwarded: ForwardedStream, stream: GrpcStream) -> None:
         self.open += 1
@@ -91,22 +98,21 @@ class Forwarder:
 class _Desk:
     """Counts one forwarded stream, and has it held again; see `Desk`."""
 
-    __slots__ = ("_gate", "_look_again", "_past")
+    __slots__ = ("_forwarder", "_group", "_past")
 
-    def __init__(self, gate: StrayGate, past: Past, look_again: Callable[[], None]) -> None:
-        self._gate = gate
+    def __init__(self, forwarder: Forwarder, group: GroupKey, past: Past) -> None:
+        self._forwarder = forwarder
+        self._group = group
         self._past = past
-        self._look_again = look_again
 
     def passed_on(self) -> None:
         """See `Desk.passed_on`."""
-        self._gate.counts.forwarded += 1
+        self._forwarder.counts.forwarded += 1
 
     def failed(self) -> None:
         """See `Desk.failed`."""
-        self._gate.counts.failed += 1
+        self._forwarder.counts.failed += 1
 
     def again(self, stream: GrpcStream) -> StreamHandler:
         """See `Desk.again`."""
-        asyncio.get_running_loop().call_soon(self._look_again)
-        return self._gate.hold(stream, self._past)
+        return self._forwarder.hold(stream, self._group, self._past)

@@ -60,6 +60,7 @@ class ForwardedStream:
         self._inner: StreamHandler | None = None
         self.stop: Callable[[], object] = lambda: None
         """Cancels `run`."""
+        held.may_spare(self)
 
     # What the gateway does.
 
@@ -72,10 +73,8 @@ class ForwardedStream:
             return
         size = len(message) + _MESSAGE_BYTES
         if not self._held.take(size):
-            self._forget_kept()
-            if not self._held.take(size):
-                self._give_up(TOO_LARGE)
-                return
+            self._give_up(TOO_LARGE)
+            return
         self._size += size
         self._unsent.append(message)
         self._unsent_bytes += len(message)
@@ -142,7 +141,7 @@ class ForwardedStream:
         while isinstance(said := await self._call.receive(), bytes):
             if not self._answered:
                 self._answered = True
-                self._forget_kept()
+                self.forget_kept()
                 self._desk.passed_on()
             self._stream.send(said)
             if not self._stream.fits(0):
@@ -190,10 +189,13 @@ class ForwardedStream:
         self._unsent.clear()
         self._unsent_bytes = 0
         self._kept = None
+        self._held.spares_nothing(self)
         self._let_go(self._size)
         self._stream.hold_back(on=False)
 
-    def _forget_kept(self) -> None:
+    def forget_kept(self) -> None:
+        """See `Spare.forget_kept`: from now on the owner must not be lost."""
+        self._held.spares_nothing(self)
         kept, self._kept = self._kept, None
         if kept:
             self._let_go(sum(len(message) + _MESSAGE_BYTES for message in kept))

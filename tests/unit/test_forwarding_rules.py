@@ -99,6 +99,19 @@ def test_each_group_is_asked_for_once_until_an_answer_is_overdue() -> None:
     assert found.asked(A) is None
 
 
+def test_an_owner_that_did_not_answer_is_doubted_once() -> None:
+    """The leader is asked at once, though it has just answered; its next answer is fresh again."""
+    found = Whereabouts(Clock())
+    found.learn([OwnerOf(A, "w1")])
+    found.doubt(A)
+    found.doubt(B)
+    known = found.known(A)
+    assert decide(known, None, leader=True) == Decision("w1", ask=True)
+    assert found.known(B) is None
+    found.learn([OwnerOf(A, "w1")])
+    assert decide(found.known(A), None, leader=True) == Decision("w1", ask=False)
+
+
 def test_no_more_is_asked_at_once_than_a_leader_answers() -> None:
     """The others' turn comes with the next question."""
     found = Whereabouts(Clock())

@@ -55,10 +55,10 @@ class Hearing:
         known = frozenset(living)
         if known == self._living:
             return
-        self._living = known
+        self._living, dead = known, self._living - known
         for group in groups:
             for pool in group.states.values():
-                keep_living(pool, known)
+                keep_living(pool, known, dead)
 
     def begin(self, intake: "Intake", start: GroupStart) -> None:
         """A snapshot begins."""
@@ -79,6 +79,7 @@ class Hearing:
                 pool,
                 rows,
                 speaker=intake.speaker,
+                incarnation=intake.incarnation,
                 accepts=lambda origin: origin == intake.incarnation or origin in self._living,
                 now=self._now(),
                 scrapes=held.hold in SCRAPING,

@@ -103,6 +103,10 @@ class Outbox:
         self._owed.update(dict.fromkeys(groups))
         self._lagged(len(groups))
 
+    def owes(self) -> bool:
+        """Whether a part of a snapshot is to be sent, not changes alone."""
+        return self._current is not None or bool(self._owed)
+
     def oldest(self) -> float | None:
         """When the oldest change that waits was pushed."""
         return self._pending[0][2] if self._pending else None

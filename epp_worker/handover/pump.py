@@ -44,7 +44,9 @@ async def pump(
 
 
 async def _chunk(outbox: Outbox, publisher: Publisher) -> Feed | None:
-    """The next message; of all that are sent to anybody, one is made in a turn of the loop."""
+    """The next message; of all snapshots' chunks for anybody, one is made in a turn of the loop."""
+    if not outbox.owes():
+        return outbox.next(publisher)
     async with publisher.turnstile:
         feed = outbox.next(publisher)
         if feed is not None:

@@ -79,6 +79,7 @@ def take_over(
     rows: PoolRows,
     *,
     speaker: str,
+    incarnation: str,
     accepts: Callable[[str], bool],
     now: float,
     scrapes: bool,
@@ -87,6 +88,7 @@ def take_over(
 
     Args:
         speaker: the worker that told it.
+        incarnation: the life of it that did.
         accepts: whether an incarnation's counts may be taken; never those of this worker's own.
         scrapes: this worker reads the endpoints itself.
 
@@ -102,7 +104,7 @@ def take_over(
     for name, piece in rows.slots:
         slot = pool.slot(name)
         if slot is not None:
-            slot.apply(piece)
+            slot.apply(incarnation, piece)
 
 
 def _told(row: MetricsRow, now: float) -> ToldMetrics:

@@ -27,8 +27,15 @@ def forget_speaker(pool: PoolState, speaker: str) -> None:
         _settle(_count_anew(pool, pool.origins.forget(speaker)))
 
 
-def keep_living(pool: PoolState, living: Collection[str]) -> None:
-    """Drop what dead incarnations have counted."""
+def keep_living(pool: PoolState, living: Collection[str], dead: Collection[str]) -> None:
+    """Drop what incarnations that do not live have counted.
+
+    Args:
+        dead: those that lived until now.
+    """
+    for slot in pool.slots.values():
+        for origin in dead:
+            slot.clear_origin(origin)
     if pool.origins is not None:
         _settle(_count_anew(pool, pool.origins.keep(living)))
         if not pool.origins:

@@ -43,8 +43,11 @@ class StateSlot(Protocol):
         here is bounded by what the slot itself may hold."""
         ...
 
-    def apply(self, data: bytes) -> None:
+    def apply(self, origin: str, data: bytes) -> None:
         """Merge a piece that another worker's slot of this name made.
+
+        Args:
+            origin: the incarnation of the worker that told it.
 
         Raises:
             ValueError: it cannot be read.
@@ -144,8 +147,9 @@ class SeenTable:
                 size += len(pair[0]) + len(pair[1]) + 8
         return _encoder.encode(rows) if rows else None
 
-    def apply(self, data: bytes) -> None:
+    def apply(self, origin: str, data: bytes) -> None:
         """See `StateSlot.apply`."""
+        del origin  # what was seen stays true when it is gone
         now = self._now()
         try:
             pairs = _pieces.decode(data)

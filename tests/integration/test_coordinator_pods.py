@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fleet.model import MemberState, Signal
 from fleet.settings.model import (
     CoordinatorSettings,
     KubernetesSettings,
+    MembershipSettings,
     RedisSettings,
     Settings,
     SourceSettings,
@@ -32,6 +34,7 @@ from tests.valkey import Valkey, running_valkey
 
 CLOCK = SystemClock()
 POOLS = 6
+TTL = MembershipSettings().ttl_seconds
 
 
 @pytest.fixture(scope="module")
@@ -72,19 +75,27 @@ class World:
         metadata = {"name": name, "namespace": "epp"}
         self.api.remove({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
 
+    async def start_worker(self, name: str) -> None:
+        self.workers[name] = await FakeWorker(name, self.store, TOKEN).start()
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         for number in range(3):
-            name = f"worker-{number}"
-            self.put_pod(name)
-            self.workers[name] = await FakeWorker(name, self.store, TOKEN).start()
+            self.put_pod(f"worker-{number}")
+            await self.start_worker(f"worker-{number}")
+        async with self.leading():
+            await until(lambda: len(self.owners()) == POOLS)
+            await until(lambda: all(self.routed().values()) and len(self.routed()) == POOLS)
+            yield
+
+    @contextlib.asynccontextmanager
+    async def leading(self) -> AsyncIterator[None]:
         self.routes.start()
         await self.source.start()
         stop = asyncio.Event()
         task = asyncio.create_task(self.app.run(stop))
         try:
-            await until(lambda: len(self.owners()) == POOLS and self.app.leading())
-            await until(lambda: all(self.routed().values()) and len(self.routed()) == POOLS)
+            await until(self.app.leading)
             yield
         finally:
             stop.set()
@@ -116,7 +127,15 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path, server: Valkey) -> AsyncIterator[World]:
+async def world(still: World) -> AsyncIterator[World]:
+    """Three workers that share the pools."""
+    async with still.running():
+        yield still
+
+
+@pytest.fixture
+async def still(tmp_path: Path, server: Valkey) -> AsyncIterator[World]:
+    """Nothing of it runs yet."""
     server.command("FLUSHALL")
     folder = tmp_path / "manifests"
     folder.mkdir()
@@ -125,10 +144,8 @@ async def world(tmp_path: Path, server: Valkey) -> AsyncIterator[World]:
     async with FakeApiServer.running() as api:
         settings = KubernetesSettings(kubeconfig=str(api.kubeconfig(tmp_path)))
         kube = await open_client(settings)
-        made = World(folder, api, kube, server.url)
         try:
-            async with made.running():
-                yield made
+            yield World(folder, api, kube, server.url)
         finally:
             await kube.close()
 
@@ -144,7 +161,8 @@ async def test_a_worker_whose_pod_vanished_is_replaced_at_once(world: World) -> 
 
 
 async def test_a_worker_whose_pod_is_being_deleted_hands_over(world: World) -> None:
-    """Before it says so itself: it drains, and owns nothing in the end; nobody is dead."""
+    """Before it says so itself: it drains, and owns nothing in the end; nobody is dead. Also a pod
+    of a lost node is Ready while it is being deleted (opentelemetry-operator#5576, #3807)."""
     leaving = world.owners()["p0-epp"]
     world.put_pod(leaving, deletionTimestamp="2026-01-01T00:00:00Z")
     await until(lambda: leaving not in world.owners().values())
@@ -152,6 +170,35 @@ async def test_a_worker_whose_pod_is_being_deleted_hands_over(world: World) -> N
     states = {each.member.id: each.state for each in world.app.members()}
     assert states.pop(leaving) is MemberState.DRAINING
     assert set(states.values()) == {MemberState.ALIVE}
+
+
+async def test_a_first_placement_waits_for_the_pods_that_are_starting(still: World) -> None:
+    """The second of two comes a second after the first, as processes of a cold cluster do: each
+    gets its part at once, and nothing moves afterwards (opentelemetry-operator#2477)."""
+    still.put_pod("worker-0")
+    still.put_pod("worker-1")
+    async with still.leading():
+        await still.start_worker("worker-0")
+        await asyncio.sleep(1.0)
+        assert not still.owners()
+        await still.start_worker("worker-1")
+        await until(lambda: len(still.owners()) == POOLS)
+        assert set(still.owners().values()) == {"worker-0", "worker-1"}
+        await until(lambda: all(still.routed().values()) and len(still.routed()) == POOLS)
+        assert {move.source for move in await still.store.moves(100)} == {""}
+
+
+async def test_a_pod_that_never_runs_delays_a_first_placement_by_one_ttl(still: World) -> None:
+    """Pending, or in a crash loop: it is given nothing (opentelemetry-operator#3781, #2201)."""
+    still.put_pod("worker-0")
+    still.put_pod("worker-9")
+    async with still.leading():
+        began = time.monotonic()
+        await still.start_worker("worker-0")
+        await until(lambda: len(still.owners()) == POOLS)
+        waited = time.monotonic() - began
+        assert 0.8 * TTL <= waited < TTL + 2.0, "a TTL, and what a busy machine needs"
+        assert set(still.owners().values()) == {"worker-0"}
 
 
 async def test_a_list_of_pods_that_lost_them_all_stops_nobody(

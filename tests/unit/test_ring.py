@@ -32,7 +32,8 @@ print(json.dumps([ring.candidates(group, 3) for group in groups]))
 
 
 def test_every_process_has_the_same_ring() -> None:
-    """Hash seeds and the order of members do not matter, names outside ASCII neither."""
+    """Hash seeds and the order of members do not matter, names outside ASCII neither
+    (django/channels_redis#273)."""
     names = ["worker-0", "worker-1", "w\u00f6rker", "\u5de5\u4eba", "worker-4"]
     children = []
     for seed in range(5):

@@ -124,9 +124,8 @@ class _Gauges(Collector):
         for phase in Phase:
             groups.add_metric([phase.value], phases[phase])
         yield groups
-        yield _gauge(
-            "epp_fleet_unowned_groups", "Route groups nobody serves.", phases[Phase.UNOWNED]
-        )
+        unowned = sum(not placement.owners for placement in placements)
+        yield _gauge("epp_fleet_unowned_groups", "Route groups nobody serves.", unowned)
         members = GaugeMetricFamily("epp_fleet_members", "Workers by state.", labels=["state"])
         for state in MemberState:
             members.add_metric([state.value], states[state])

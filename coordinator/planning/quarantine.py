@@ -15,7 +15,7 @@ The rule, in the order in which it is applied:
    dead worker had is spread over all others, so fewer go the same way each time.
 4. A quarantined group stays with one worker, without a stand-by, and that worker is given nothing
    new as long as there are others. If that worker dies within the window too, the group rests: for
-   `REST_SECONDS` nobody is given it. It is unowned then, so that the others live.
+   `REST_SECONDS` nobody is given it. It has no owner then, so that the others live.
 5. It is released after `placement.quarantine_seconds` without such a death, or when one of its
    pools changes: whoever repairs a pool need not wait.
 
@@ -133,7 +133,8 @@ class Quarantine:
             # Who was given what before this term is not known; quarantine is written in the map.
             for group, placement in after.placements.items():
                 if placement.phase is Phase.QUARANTINED:
-                    self._wards[group] = _Ward(now, objects(group))
+                    rests = 0.0 if placement.owners else now + REST_SECONDS
+                    self._wards[group] = _Ward(now, objects(group), rests)
             return
         known = before.placements
         for group, placement in after.placements.items():

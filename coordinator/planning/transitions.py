@@ -143,7 +143,7 @@ class _Step:
         if owner is None:
             return replace(
                 before,
-                phase=Phase.UNOWNED,
+                phase=Phase.QUARANTINED if target.quarantined else Phase.UNOWNED,
                 owners=(),
                 standby=None,
                 moving_to=None,

@@ -48,7 +48,8 @@ class Placement:
     """One route group in the map. Workers are named by id.
 
     Attributes:
-        owners: who serves it; empty exactly when the phase is `UNOWNED`.
+        owners: who serves it; empty when the phase is `UNOWNED`, and while a group that is
+            `QUARANTINED` is given to nobody.
         standby: who is warm to take over, or None.
         moving_to: the gainer of a planned move in progress, or None.
         draining: former owners that keep the pools until no stream strays to them.

@@ -139,18 +139,20 @@ def test_it_follows_a_drain_of_its_worker() -> None:
 
 
 def test_a_third_death_makes_it_rest_so_that_the_others_live() -> None:
-    """Nobody is given it for 30 s, then one worker is; it counts as unowned in between."""
+    """Nobody is given it for 30 s, then one worker is."""
     fleet = a_fleet()
     create(fleet)
     kill_owner(fleet)
     kill_owner(fleet)
     kill_owner(fleet)
-    assert fleet.at(BAD).phase is Phase.UNOWNED
+    assert fleet.at(BAD).phase is Phase.QUARANTINED
+    assert fleet.at(BAD).owners == ()
     fleet.look(REST_SECONDS - 2.0)
-    assert fleet.at(BAD).phase is Phase.UNOWNED
+    assert fleet.at(BAD).owners == ()
     fleet.look(2.0)
     fleet.settle()
     assert fleet.at(BAD).phase is Phase.QUARANTINED
+    assert len(fleet.at(BAD).owners) == 1
     assert len(fleet.members) == 7
 
 
@@ -197,6 +199,21 @@ def test_a_new_leader_knows_who_is_in_quarantine() -> None:
     fleet.look(100.0)
     fleet.settle()
     assert quarantined(fleet) == set()
+
+
+def test_a_new_leader_lets_it_rest_on() -> None:
+    """It was given to nobody when the leader went: another full rest, then one worker."""
+    fleet = a_fleet()
+    create(fleet)
+    for _ in range(3):
+        kill_owner(fleet)
+    fleet.targets = Targets(SETTINGS)
+    fleet.look()
+    fleet.look(REST_SECONDS - 1.0)
+    assert fleet.at(BAD).owners == ()
+    fleet.look(2.0)
+    fleet.settle()
+    assert len(fleet.at(BAD).owners) == 1
 
 
 # -- false cases --------------------------------------------------------------------------------

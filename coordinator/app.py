@@ -35,7 +35,7 @@ from fleet.model import LeaderInfo, MemberStatus, PoolRef, ShardMap
 from fleet.model.identity import host_port
 from fleet.settings.model import Settings
 from fleet.sources.contract import Source
-from fleet.store.contract import Store
+from fleet.store.contract import Move, Store
 from fleet.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -292,6 +292,10 @@ class Coordinator:
             members=self.members(),
             written=None if term is None else term.route,
         )
+
+    async def moves(self, limit: int) -> Sequence[Move]:
+        """See `View.moves`."""
+        return await self._parts.store.moves(limit)
 
     def skipped(self, ref: PoolRef) -> Sequence[str]:
         """See `View.skipped`."""

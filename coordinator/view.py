@@ -7,6 +7,7 @@ from coordinator.explain import Explained
 from coordinator.whatif import Premises
 from fleet.errors import FleetError
 from fleet.model import LeaderInfo, MemberStatus, PoolRef, ShardMap
+from fleet.store.contract import Move
 
 
 class UnknownWorker(FleetError):
@@ -55,6 +56,14 @@ class View(Protocol):
 
     def explain(self, ref: PoolRef) -> Explained | None:
         """All that is known here of one pool; None if nothing is."""
+        ...
+
+    async def moves(self, limit: int) -> Sequence[Move]:
+        """The latest moves that ended, newest first, from the store.
+
+        Raises:
+            StoreUnavailable, FormatError: they cannot be read.
+        """
         ...
 
     def skipped(self, ref: PoolRef) -> Sequence[str]:

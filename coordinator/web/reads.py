@@ -13,9 +13,11 @@ from coordinator.view import View
 from coordinator.web.documents import FORMAT, MapDocument, map_document, workers_document
 from coordinator.web.errors import error_response, not_now
 from coordinator.web.explaining import explain_document
+from coordinator.web.history import asked_of, groups_of, history_document, to_read
 from coordinator.web.page import SECURITY_POLICY, render
 from coordinator.web.planning import plan_document, question_of
 from coordinator.whatif import NoSuchWorker, what_if
+from fleet.errors import FormatError, StoreUnavailable
 from fleet.model import LeaderInfo, PoolRef, ShardMap
 
 _JSON = "application/json"
@@ -61,6 +63,7 @@ class Reads:
             web.get("/api/v1/workers", self.workers),
             web.get("/api/v1/pools/{namespace}/{name}", self.explain),
             web.get("/api/v1/plan", self.plan),
+            web.get("/api/v1/history", self.history),
             web.get("/metrics", self.metrics),
             web.get("/healthz", self.healthz),
             web.get("/readyz", self.readyz),
@@ -134,6 +137,29 @@ class Reads:
             except NoSuchWorker as error:
                 return error_response(404, "unknown_worker", str(error))
         document = plan_document(found, leader=self._view.leader(), answered_by=self._view.id)
+        return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
+
+    async def history(self, request: web.Request) -> web.Response:
+        """Moves under way, by the map, and those that ended, by the store's audit stream; one at a
+        time: one pool's are looked for among 10,000."""
+        try:
+            asked = asked_of(request.query)
+        except ValueError as error:
+            return error_response(400, "bad_request", str(error))
+        shard_map = self._view.shard_map()
+        if asked.pool is not None:
+            if shard_map is None:
+                return not_now("no_map", "this coordinator has not seen a shard map yet")
+            if not groups_of(shard_map, asked.pool):
+                return self._unknown(asked.pool)
+        async with self._asking:
+            try:
+                moves = await self._view.moves(to_read(asked))
+            except (StoreUnavailable, FormatError) as error:
+                return not_now("no_history", f"the moves cannot be read: {error}")
+        document = history_document(
+            asked, shard_map, moves, leader=self._view.leader(), answered_by=self._view.id
+        )
         return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
 
     async def page(self, request: web.Request) -> web.Response:

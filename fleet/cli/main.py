@@ -16,6 +16,9 @@ from fleet.local.signals import stop_quietly_until_running
 MOST_WORKERS = 1000
 """Of a question to `plan`; the coordinator's own bound."""
 
+MOST_MOVES = 1000
+"""That `history` shows; the coordinator's own bound."""
+
 EXIT_GOOD, EXIT_BROKEN, EXIT_USAGE, EXIT_UNREACHABLE = 0, 1, 2, 3
 
 EPILOG = """\
@@ -26,6 +29,7 @@ examples:
   epp-fleet status                        who serves which pool, and why
   epp-fleet explain acme/llama-8b         why one pool is served, or is not
   epp-fleet plan --remove worker-1        what would move if that worker went
+  epp-fleet history acme/llama-8b         who served one pool when, and why it moved
   epp-fleet drain worker-1                hand all its pools to the others
   epp-fleet ca init --out certificates    a CA and certificates for the internal port
   epp-fleet config check settings.yaml    what is wrong with a settings file
@@ -97,6 +101,18 @@ def _plan(arguments: argparse.Namespace) -> int:
     from fleet.cli.planning import plan
 
     return plan(arguments)
+
+
+def _history(arguments: argparse.Namespace) -> int:
+    from fleet.cli.history import history
+
+    return history(arguments)
+
+
+def _moves(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MOST_MOVES):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {MOST_MOVES}")
+    return int(text)
 
 
 def _drain(on: bool) -> Command:
@@ -220,6 +236,13 @@ def _add_fleet_commands(commands: "argparse._SubParsersAction[argparse.ArgumentP
         help="so many that take groups; the least loaded go first, new ones are called new-1...",
     )
     parser.set_defaults(run=_plan)
+    text = "moves under way, and those that ended: from whom to whom, when, why and how"
+    parser = commands.add_parser("history", help=text, description=text, parents=[where, shape])
+    parser.add_argument("pool", metavar="POOL", nargs="?", help="NAMESPACE/NAME; default: all")
+    parser.add_argument(
+        "--limit", type=_moves, default=100, metavar="N", help="the latest N (default: 100)"
+    )
+    parser.set_defaults(run=_history)
     for name, text, on in (
         ("drain", "hand all pools of a worker to the others; it keeps running", True),
         ("undrain", "let a drained worker take pools again", False),

@@ -19,6 +19,7 @@ from coordinator.web import commands as commands_module
 from coordinator.whatif import Premises
 from fleet.errors import FleetError, SettingsError, StoreUnavailable
 from fleet.model import EpochVersion, LeaderInfo, MemberStatus, PoolRef, ShardMap
+from fleet.store.contract import Move
 
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -44,6 +45,8 @@ class FakeView:
     explained: dict[PoolRef, Explained] = field(default_factory=dict)
     skips: tuple[str, ...] = ()
     basis: Premises | None = None
+    past: tuple[Move, ...] = ()
+    no_moves: Exception | None = None
 
     def shard_map(self) -> ShardMap | None:
         return self.map
@@ -59,6 +62,11 @@ class FakeView:
 
     def explain(self, ref: PoolRef) -> Explained | None:
         return self.explained.get(ref)
+
+    async def moves(self, limit: int) -> Sequence[Move]:
+        if self.no_moves is not None:
+            raise self.no_moves
+        return self.past[:limit]
 
     def skipped(self, ref: PoolRef) -> Sequence[str]:
         return self.skips

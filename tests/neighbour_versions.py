@@ -61,6 +61,15 @@ def is_struct(kind: Any) -> bool:
     )
 
 
+def is_list(kind: Any) -> bool:
+    """Whether it is a struct that is written as a list: it gains fields at its end."""
+    return (
+        isinstance(kind, type)
+        and issubclass(kind, msgspec.Struct)
+        and (kind.__struct_config__.array_like)
+    )
+
+
 def is_row(kind: Any) -> bool:
     """Whether it is written as a list of its fields: such a kind is closed."""
     return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
@@ -70,6 +79,11 @@ def rewritten(value: Any, hint: Any, change: Change) -> Any:
     """A decoded document of type `hint` with `change` applied to every struct in it."""
     if value is None:
         return None
+    if is_list(hint):
+        hints = get_type_hints(hint)
+        named = dict(zip(hints, value, strict=True))
+        parts = {name: rewritten(part, hints[name], change) for name, part in named.items()}
+        return list(change(hint, parts).values())
     if is_struct(hint):
         hints = get_type_hints(hint)
         parts = {

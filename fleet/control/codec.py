@@ -4,6 +4,7 @@ A format that is too new is told by its number, whatever else of the message can
 """
 
 import contextlib
+from collections.abc import Collection
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -37,7 +38,8 @@ def encode(message: Down | Up | MapUpdate) -> bytes:
     return _encoder.encode(message)
 
 
-def _checked(format_number: int, message: T) -> T:
+def checked(format_number: int, message: T) -> T:
+    """The message, if this version reads its format. Raises FormatError."""
     if not 1 <= format_number <= FORMAT + 1:
         raise FormatError(
             f"a message of format {format_number}; this version (format {FORMAT}) reads formats "
@@ -48,38 +50,46 @@ def _checked(format_number: int, message: T) -> T:
 
 def decode_up(data: bytes) -> Up | Unknown:
     """What a worker sent. Raises FormatError."""
-    message: Up | Unknown = _either(_up, data)
-    return _checked(message.format, message)
+    message: Up | Unknown = either_with(_up, data, _KNOWN)
+    return checked(message.format, message)
 
 
 def decode_down(data: bytes) -> Down | Unknown:
     """What a leader sent. Raises FormatError."""
-    message: Down | Unknown = _either(_down, data)
-    return _checked(message.format, message)
+    message: Down | Unknown = either_with(_down, data, _KNOWN)
+    return checked(message.format, message)
 
 
 def decode_map_update(data: bytes) -> MapUpdate:
     """What a leader pushed to a follower. Raises FormatError."""
-    message: MapUpdate = _decode(_map_update, data)
-    return _checked(message.format, message)
+    message: MapUpdate = decode_with(_map_update, data)
+    return checked(message.format, message)
 
 
-def _either(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
-    """A message of a kind that we know, or of one that a later version has added."""
+def either_with(decoder: msgspec.msgpack.Decoder[Any], data: bytes, known: Collection[str]) -> Any:
+    """A message of a kind that we know, or of one that a later version has added.
+
+    Args:
+        known: tags of the kinds that the decoder reads.
+
+    Raises:
+        FormatError: damaged.
+    """
     try:
-        return _decode(decoder, data)
+        return decode_with(decoder, data)
     except FormatError:
-        message: Unknown = _decode(_kind, data)
-        if message.type in _KNOWN:
+        message: Unknown = decode_with(_kind, data)
+        if message.type in known:
             raise
         return message
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
+def decode_with(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
+    """A message of one kind. Raises FormatError."""
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         with contextlib.suppress(msgspec.DecodeError, RecursionError):
             number = _numbered.decode(data)
-            _checked(number.format, number)
+            checked(number.format, number)
         raise FormatError(f"unreadable message on the internal port: {error}") from error

@@ -15,10 +15,11 @@ and before its `complete`.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import msgspec
 
+from fleet.control.codec import checked, either_with
 from fleet.control.messages import FORMAT, Unknown
 from fleet.errors import FormatError
 from fleet.model.identity import GroupKey, PoolId
@@ -111,7 +112,6 @@ StateMessage = StateHello | Follow | Feed
 
 _encoder = msgspec.msgpack.Encoder()
 _messages: msgspec.msgpack.Decoder[StateMessage] = msgspec.msgpack.Decoder(StateMessage)
-_kind = msgspec.msgpack.Decoder(Unknown)
 _rows = msgspec.msgpack.Decoder(PoolRows)
 _KNOWN = frozenset(str(kind.__struct_config__.tag) for kind in get_args(StateMessage))
 
@@ -132,31 +132,13 @@ def decode_state(data: bytes) -> StateMessage | Unknown:
     Raises:
         FormatError: damaged, or of a format that is too new.
     """
-    message: StateMessage | Unknown
-    try:
-        message = _messages.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        message = _unknown(data)
-    if message.format > FORMAT + 1:
-        raise FormatError(f"a message of format {message.format}; this version reads {FORMAT}")
-    return message
-
-
-def _unknown(data: bytes) -> Unknown:
-    try:
-        message: Unknown = _kind.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise FormatError(f"unreadable message of the state stream: {error}") from error
-    if message.type in _KNOWN:
-        raise FormatError(f"unreadable {message.type} message of the state stream")
-    return message
+    message: StateMessage | Unknown = either_with(_messages, data, _KNOWN)
+    return checked(message.format, message)
 
 
 def decode_rows(raw: msgspec.Raw) -> PoolRows:
     """Rows of a Feed. Raises FormatError."""
     try:
-        rows: Any = _rows.decode(raw)
+        return _rows.decode(raw)
     except (msgspec.DecodeError, RecursionError) as error:
         raise FormatError(f"unreadable rows of the state stream: {error}") from error
-    found: PoolRows = rows
-    return found

@@ -26,6 +26,13 @@ import pytest
 import fleet.control
 from fleet.control import codec
 from fleet.control.messages import FORMAT, Down, MapUpdate, Up
+from fleet.control.state_messages import (
+    PoolRows,
+    StateMessage,
+    decode_rows,
+    decode_state,
+    encode_rows,
+)
 from fleet.errors import FormatError
 from fleet.local import state
 from fleet.model import EpochVersion, RingSpec, ShardMap, Share
@@ -47,11 +54,16 @@ from tests.neighbour_versions import (
 STRUCTS: Mapping[str, str] = {
     "Addresses": "ext_proc health internal http",
     "Ask": "groups format",
+    "AskHolds": "fleet worker format",
     "Assign": "share format",
     "CoordinatorState": "id http pid",
     "DeadMember": "id incarnation signal at",
+    "Feed": "starts rows complete absent format",
     "FleetState": ("fleet redis gateway token_file folder coordinators workers manifests format"),
+    "Follow": "added removed format",
+    "GroupStart": "group pools",
     "HoldReport": "group hold synced quiet streams_per_second",
+    "Holds": "fleet worker incarnation version entries format",
     "LeaderHello": "fleet epoch leader format",
     "LeaderInfo": "id http internal",
     "LeaderRecord": "format id http internal epoch request",
@@ -61,16 +73,19 @@ STRUCTS: Mapping[str, str] = {
         "id incarnation addresses zone node version weight started draining seen holds load"
     ),
     "MemberStatus": "member state signal owned standby",
+    "MetricsRow": "waiting running kv age_ms seen failures refused",
     "Move": "group source target reason version started finished outcome",
     "OwnerOf": "group owner",
     "Owners": "version owners format",
     "Placement": "group pools phase owners standby reason since moving_to draining",
+    "PoolRows": "pool counts metrics slots",
     "Report": "version seen holds draining load format",
     "RingSpec": "hash vnodes weights",
     "SetDrain": "on format",
     "ShardMap": "fleet version published_at leader placements incarnations addresses dead",
     "Share": "fleet worker incarnation version entries",
     "ShareEntry": "group hold pools owner",
+    "StateHello": "fleet worker incarnation format",
     "Unknown": "type format",
     "Verdict": "incarnation kind reason format",
     "WorkerHello": "member format",
@@ -92,6 +107,7 @@ ROWS: Mapping[str, str] = {
     "EpochVersion": "epoch version",
     "GroupKey": "namespace service port",
     "PoolId": "ref uid",
+    "PoolNumber": "number pool",
     "PoolRef": "namespace name",
 }
 
@@ -117,7 +133,7 @@ def _roots() -> list[type]:
 
 
 KINDS = kinds_in(*_roots(), RingSpec)
-MESSAGES = (*get_args(Up), *get_args(Down), MapUpdate)
+MESSAGES = (*get_args(Up), *get_args(Down), *get_args(StateMessage), MapUpdate)
 
 
 def sample(hint: Any) -> Any:
@@ -135,7 +151,9 @@ def sample(hint: Any) -> Any:
         return origin([sample(arguments[0])])
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return list(hint)[-1]
-    return {str: "text", int: FORMAT, float: 2.5, bool: True}[hint]
+    if hint is msgspec.Raw:
+        return encode_rows(sample(PoolRows))
+    return {str: "text", bytes: b"piece", int: FORMAT, float: 2.5, bool: True}[hint]
 
 
 def without_later(value: Any) -> Any:
@@ -197,6 +215,8 @@ def test_rows_and_enumerations_are_as_they_were() -> None:
 def decoded(kind: type, data: bytes) -> Any:
     if kind is MapUpdate:
         return codec.decode_map_update(data)
+    if kind in get_args(StateMessage):
+        return decode_state(data)
     return (codec.decode_up if kind in get_args(Up) else codec.decode_down)(data)
 
 
@@ -231,6 +251,15 @@ def test_a_message_two_versions_ahead_is_refused_by_both_numbers(
         raw = {name: part if name in ("type", "format") else [] for name, part in raw.items()}
     with pytest.raises(FormatError, match=f"format {FORMAT + 2}.*reads formats 1 to {FORMAT + 1}"):
         decoded(kind, msgspec.msgpack.encode(raw))
+
+
+def test_rows_of_a_neighbour_are_understood() -> None:
+    """They are written as lists, which grow at their end, and go inside a Feed as they are."""
+    rows = sample(PoolRows)
+    raw = message_of(Version.AFTER, encode_rows(rows), PoolRows)
+    assert STRANGE.encode() not in raw
+    assert len(raw) > len(encode_rows(rows))
+    assert decode_rows(msgspec.Raw(raw)) == rows
 
 
 # The store.

@@ -37,7 +37,7 @@ def group_hash(group: GroupKey) -> int:
 
 
 @lru_cache(maxsize=_CACHED_WORKERS)
-def _points_of(name: str, weight: int, vnodes: int) -> tuple[int, ...]:
+def points_of(name: str, weight: int, vnodes: int) -> tuple[int, ...]:
     """A worker's points, in order. They depend on nobody else, which is the point of a ring: one
     change of 100 workers costs 4 ms with the others' points at hand, 14 without."""
     return tuple(sorted(HashRing({name: {"weight": weight, "vnodes": vnodes}}, hash_fn=_hash).ring))
@@ -65,7 +65,7 @@ class Ring:
         by_point: dict[int, str] = {}
         # Sorted, so that two workers with an equal point get it in the same way everywhere.
         for name, weight in sorted(spec.weights.items()):
-            by_point.update(dict.fromkeys(_points_of(name, weight, spec.vnodes), name))
+            by_point.update(dict.fromkeys(points_of(name, weight, spec.vnodes), name))
         points = sorted(by_point)
         return cls(spec, points, [by_point[point] for point in points])
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
+from itertools import islice
 
 from fleet.model import GroupKey, Reason
 from fleet.placement.facts import Current
@@ -94,7 +95,7 @@ class Seating:
     ) -> str | None:
         """The ring's next worker below the full level, among the first few."""
         ledger = self.ledger
-        for name in self.ring.candidates(group, _PROBES):
+        for name in islice(self.ring.walk(group), _PROBES):
             if among is not None and name not in among:
                 continue
             if name != leaving and ledger.fits(name, load, ledger.full):

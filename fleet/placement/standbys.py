@@ -89,7 +89,7 @@ class Standbys:
             return self._spare[0] if self._spare else None
         wanted = self._best(owner)
         counts = self._counts
-        chosen = self._of_release(owner, wanted)
+        chosen = self._of_release(owner, wanted) if self._preferred else None
         if chosen is None:
             far = (name for name in self._ring.walk(group) if self._far(owner, name, wanted))
             chosen = min(islice(far, _CHOICES), key=counts.__getitem__)

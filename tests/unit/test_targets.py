@@ -214,7 +214,6 @@ def test_a_roll_out_moves_each_group_about_once() -> None:
     fleet = a_fleet(1000, 10)
     roll_out(fleet, 10, surge=True)
     average = fleet.moves.total() / 1000
-    print(f"moves a group in a roll-out of 10 workers, surge 1: {average:.3f}")  # noqa: T201
     assert average <= 1.3
     assert max(fleet.moves.values()) <= 3
     assert max(fleet.owned().values()) <= 110

@@ -124,7 +124,8 @@ class CoordinatorSettings:
     """How often a follower looks for a newer map in the store."""
 
     move_deadline_seconds: Annotated[float, Range(0.1, 3600)] = 30.0
-    """A planned move whose gainer has not acknowledged by then goes on as a plain move."""
+    """A planned move whose gainer has not acknowledged by then is given up; if the owner leaves, it
+    goes on as a plain move: to the stand-by if that is ready, else to the gainer."""
 
 
 @dataclass(frozen=True, slots=True)

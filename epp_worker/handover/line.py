@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -36,6 +37,8 @@ FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 3.0
 GOOD_CALL_SECONDS = 5.0
 """A call that lasted so long was a good one: the next pause is the first again."""
+FOLLOW_AT_ONCE = 256
+"""Groups asked for in one message: the owner begins to watch them in one loop turn."""
 OLD_PEER_SECONDS = 30.0
 """How often a peer that does not know the method is asked again."""
 
@@ -195,9 +198,11 @@ class Line:
     def _wishes(self) -> Follow | None:
         if not (self._added or self._removed):
             return None
-        wish = Follow(tuple(self._added), tuple(self._removed))
-        self._added, self._removed = {}, {}
-        return wish
+        removed, self._removed = tuple(self._removed), {}
+        added = tuple(islice(self._added, FOLLOW_AT_ONCE))
+        for group in added:
+            del self._added[group]
+        return Follow(added, removed)
 
     async def _listen(self, call: Any, intake: Intake) -> None:
         end = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in the stubs

@@ -16,7 +16,7 @@ from fleet.model import GroupKey
 
 CHUNK_BYTES = 32 * 1024
 """About the size of one message: what a loop turn may spend on a snapshot."""
-GROUPS_AT_ONCE = 64
+GROUPS_AT_ONCE = 32
 """Snapshots begun in one message."""
 PENDING_BYTES = 1024 * 1024
 """Changes that may wait for one peer."""

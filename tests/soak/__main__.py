@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.bench.rows import Row
 from tests.control_plane.programs import Missing
 from tests.kustomize import NoKustomize
-from tests.soak import apart, large, small
+from tests.soak import apart, large, small, static
 from tests.soak.table import document, lines
 
 _OUT = Path(__file__).parents[2] / "build" / "soak.json"
@@ -25,6 +25,7 @@ SCENARIOS: dict[str, tuple[Callable[[], Awaitable[list[Row]]], float]] = {
     "pods": (small.pods, 180.0),
     "rest": (small.rest, 240.0),
     "store": (small.store, 240.0),
+    "static": (static.alone, 240.0),
     "large": (large.cold, 600.0),
 }
 """Each scenario with the seconds that it may take."""

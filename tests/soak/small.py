@@ -117,29 +117,36 @@ class _Asking:
 async def pods() -> list[Row]:
     """A second pod of a pool that comes and goes, while a gateway asks all the time; from the
     moment at which the change is sent to the API server."""
-    came, went = [], []
     async with started() as fleet:
-        say(f"{ROUNDS} pods come and go")
-        asking = _Asking(fleet, "first")
-        for number in range(1, ROUNDS + 1):
-            ip = pod_ip(number)
-            endpoint = f"{ip}:{PORT}"
-            name = await fleet.make_pod("first", number, ip, ready=False)
-            await asyncio.sleep(0.2)
-            assert endpoint not in asking.first, "picked before it was Ready"
-            began = time.monotonic()
-            await fleet.set_ready(name, ip)
-            came.append(await asking.until_picked(endpoint) - began)
-            await asyncio.sleep(0.2)
-            began = time.monotonic()
-            await delete_pod(fleet.api, fleet.tenant, name)
-            await asyncio.sleep(WATCHED_SECONDS)
-            went.append(max(0.0, asking.picked[endpoint] - began))
-        await asking.close()
+        came, went = await come_and_go(fleet, ROUNDS)
     return [
         *spread("pod Ready -> picked", came, 1e3, "ms", 200.0),
         *spread("pod gone -> never picked again", went, 1e3, "ms", 200.0),
     ]
+
+
+async def come_and_go(fleet: Estate, rounds: int) -> tuple[list[float], list[float]]:
+    """So many pods of the first pool, one after another: seconds until each is picked, and until
+    none is picked any more that is gone."""
+    came, went = [], []
+    say(f"{rounds} pods come and go")
+    asking = _Asking(fleet, "first")
+    for number in range(1, rounds + 1):
+        ip = pod_ip(number)
+        endpoint = f"{ip}:{PORT}"
+        name = await fleet.make_pod("first", number, ip, ready=False)
+        await asyncio.sleep(0.2)
+        assert endpoint not in asking.first, "picked before it was Ready"
+        began = time.monotonic()
+        await fleet.set_ready(name, ip)
+        came.append(await asking.until_picked(endpoint) - began)
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        await delete_pod(fleet.api, fleet.tenant, name)
+        await asyncio.sleep(WATCHED_SECONDS)
+        went.append(max(0.0, asking.picked[endpoint] - began))
+    await asking.close()
+    return came, went
 
 
 async def rest() -> list[Row]:

@@ -176,7 +176,7 @@ class Worker:
             forward_streams(self, own.max_buffered_bytes // _STRAY_SHARE, limited),
             holds_service(self, limited),
         ]
-        self._hearsay = listen_to_peers(self, given.store)
+        self.hearsay = listen_to_peers(self, given.store)
         self.holdings.on_change(self._changed)
 
     # Life.
@@ -194,7 +194,7 @@ class Worker:
         self.supervisor.run(self._tick(), "heartbeat")
         self.supervisor.run(self.beats.run(), "beats")
         self.supervisor.run(self._repair.run(), "share repair")
-        self.supervisor.spawn(self._hearsay.run(), "ask peers")
+        self.supervisor.spawn(self.hearsay.run(), "ask peers")
 
     async def close(self) -> None:
         """End every task and give up what was borrowed."""

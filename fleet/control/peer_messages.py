@@ -4,12 +4,10 @@ A worker that starts while neither a leader nor the store tells it anything asks
 hold. MessagePack like `fleet.control.messages`, with the same rules for newer formats.
 """
 
-from typing import Any
-
 import msgspec
 
+from fleet.control.codec import checked, decode_with
 from fleet.control.messages import FORMAT
-from fleet.errors import FormatError
 from fleet.model import EpochVersion, ShareEntry
 
 
@@ -49,21 +47,11 @@ def encode_peer(message: AskHolds | Holds) -> bytes:
 
 def decode_ask(data: bytes) -> AskHolds:
     """What a worker asked. Raises FormatError."""
-    message: AskHolds = _decode(_ask, data)
-    return message
+    message: AskHolds = decode_with(_ask, data)
+    return checked(message.format, message)
 
 
 def decode_holds(data: bytes) -> Holds:
     """What a worker answered. Raises FormatError."""
-    message: Holds = _decode(_holds, data)
-    return message
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes) -> Any:
-    try:
-        message = decoder.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise FormatError(f"unreadable message of a peer: {error}") from error
-    if message.format > FORMAT + 1:
-        raise FormatError(f"a message of format {message.format}; this version reads {FORMAT}")
-    return message
+    message: Holds = decode_with(_holds, data)
+    return checked(message.format, message)

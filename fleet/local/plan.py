@@ -4,7 +4,7 @@ import dataclasses
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,6 +116,11 @@ class RunFolder:
         return self.root / "settings.yaml"
 
     @property
+    def peers(self) -> Path:
+        """Where the workers' internal ports are, one a line."""
+        return self.root / "peers"
+
+    @property
     def models(self) -> Path:
         """The settings of the simulated servers."""
         return self.root / "models.json"
@@ -155,8 +160,14 @@ def write_settings(
     values["security"]["token_file"] = str(folder.token)
     for section in ("coordinator", "worker"):
         values[section].update(host=LOOPBACK, advertise_host="")
+    values["worker"]["peers"] = f"file:{folder.peers}"
     write_atomic(folder.settings, yaml.safe_dump(values, sort_keys=False), mode=0o600)
     write_atomic(folder.token, token + "\n", mode=0o600)
+
+
+def write_peers(folder: RunFolder, addresses: Iterable[str]) -> None:
+    """Write where workers find each other while no coordinator and no store tells them."""
+    write_atomic(folder.peers, "".join(f"{address}\n" for address in addresses), mode=0o600)
 
 
 def child_environ(environ: Mapping[str, str]) -> dict[str, str]:

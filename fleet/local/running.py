@@ -31,6 +31,7 @@ from fleet.local.plan import (
     RunFolder,
     child_environ,
     make_run_folder,
+    write_peers,
     write_settings,
 )
 from fleet.local.ports import Ports
@@ -168,6 +169,8 @@ class LocalFleet:
         def make() -> Spec:
             process = build(number, self.folder, self._ports.take)
             self._processes[name] = process
+            workers = [one for one in self._processes.values() if one.spec.kind == "worker"]
+            write_peers(self.folder, [one.addresses["internal"] for one in workers])
             return process.spec
 
         await self._start_made(name, make)

@@ -26,6 +26,7 @@ import pytest
 import fleet.control
 from fleet.control import codec
 from fleet.control.messages import FORMAT, Down, MapUpdate, Up
+from fleet.control.peer_messages import AskHolds, Holds, decode_ask, decode_holds
 from fleet.control.state_messages import (
     PoolRows,
     StateMessage,
@@ -133,7 +134,14 @@ def _roots() -> list[type]:
 
 
 KINDS = kinds_in(*_roots(), RingSpec)
-MESSAGES = (*get_args(Up), *get_args(Down), *get_args(StateMessage), MapUpdate)
+MESSAGES = (
+    *get_args(Up),
+    *get_args(Down),
+    *get_args(StateMessage),
+    MapUpdate,
+    AskHolds,
+    Holds,
+)
 
 
 def sample(hint: Any) -> Any:
@@ -217,6 +225,8 @@ def decoded(kind: type, data: bytes) -> Any:
         return codec.decode_map_update(data)
     if kind in get_args(StateMessage):
         return decode_state(data)
+    if kind in (AskHolds, Holds):
+        return (decode_ask if kind is AskHolds else decode_holds)(data)
     return (codec.decode_up if kind in get_args(Up) else codec.decode_down)(data)
 
 

@@ -130,7 +130,7 @@ class PlacedFleet:
             return False
         self._count(outcome.shard_map)
         self.map = outcome.shard_map
-        self._acknowledge()
+        self.acknowledge()
         return True
 
     def settle(self) -> None:
@@ -149,7 +149,8 @@ class PlacedFleet:
                 self.moves[group] += 1
                 self.reasons[placement.reason] += 1
 
-    def _acknowledge(self) -> None:
+    def acknowledge(self) -> None:
+        """All workers that are reached do what the map says, and report it."""
         assert self.map is not None
         for worker, share in shares_of(self.map).items():
             if worker in self.members and worker not in self.down:

@@ -1,10 +1,31 @@
 """Who carries how much, while a plan is made."""
 
 import heapq
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from heapq import nlargest
+from math import fsum
 
 from fleet.placement.facts import Candidate
+
+
+def fair_level(loads: Collection[float], weights: Collection[int]) -> float:
+    """The load per weight if all were equally full, as far as whole groups allow.
+
+    A group that is more than a worker's fair share fills that one, and the rest is shared by the
+    others. So what one busy group does to itself does not move the bounds of all others.
+    """
+    total, weight = fsum(loads), float(sum(weights))
+    usual = weight / len(weights)
+    level = total / weight
+    if max(loads, default=0.0) <= level * usual:
+        return level
+    for load in nlargest(len(weights) - 1, loads):
+        if load <= level * usual:
+            break
+        total -= load
+        weight -= usual
+        level = max(0.0, total / weight)
+    return level
 
 
 class Ledger:
@@ -13,7 +34,7 @@ class Ledger:
     A worker's load relative to its weight is called its level.
 
     Attributes:
-        mean: the level if all were equally full.
+        mean: the level if all were as equally full as can be, see `fair_level`.
         cap: the highest level wanted.
         full: the level up to which the ring's order decides, above it the emptiest is taken; half
             way to the cap, so that there is room left for the next change.
@@ -30,7 +51,7 @@ class Ledger:
     def start(self, loads: Mapping[str, Iterable[float]]) -> None:
         """Set what each worker carries at first, summed exactly, whatever the order of groups."""
         for worker, carried in loads.items():
-            self._loads[worker] = math.fsum(carried)
+            self._loads[worker] = fsum(carried)
         self._emptiest = [(self.level(worker), worker) for worker in self._loads]
         heapq.heapify(self._emptiest)
 

@@ -19,12 +19,11 @@ All sums and orders are exact or total, so the same facts in another order give 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from math import fsum
 
 from fleet.model import GroupKey, Reason, RingSpec
 from fleet.model.pins import Pin
 from fleet.placement.facts import Candidate, Conditions, Current, Decision, Plan
-from fleet.placement.ledger import Ledger
+from fleet.placement.ledger import Ledger, fair_level
 from fleet.placement.seating import NOWHERE, Bounds, Seating
 from fleet.placement.standbys import Standbys
 from fleet.ring import HASH, Ring, group_hash
@@ -165,7 +164,7 @@ def place(
         ring = Ring.build(spec)
     resting = conditions.resting & loads.keys() if conditions.resting else conditions.resting
 
-    mean = fsum(loads.values()) / sum(worker.weight for worker in workers)
+    mean = fair_level(loads.values(), [worker.weight for worker in workers])
     ledger = Ledger(workers, next_cap(cap, mean, settings), mean)
     bounds = Bounds(
         allowed=_allowed(conditions, loads, workers) if conditions.pins else {},

@@ -120,7 +120,7 @@ async def test_the_same_fault_of_both_services_is_one_notice() -> None:
 
 async def test_a_pool_that_comes_into_quarantine_is_told_of() -> None:
     """A Warning, once; not by a replica that begins later and finds it so."""
-    cluster = Cluster(pool("a"), service())
+    cluster = Cluster(pool("a"))
     since = cluster.clock.wall() - 5.0
     replica = Replica(cluster, shard_map=a_map(1, pool("a").id, since=since))
     later = Replica(cluster, "coordinator-1", leads=False)

@@ -7,6 +7,7 @@ import pytest
 
 from fleet.model import GroupKey, Reason, RingSpec
 from fleet.placement import Candidate, Current, Decision, Plan, place
+from fleet.placement.ledger import fair_level
 from fleet.placement.plan import next_cap
 from fleet.ring import Ring
 from fleet.settings import PlacementSettings
@@ -200,6 +201,25 @@ def test_the_cap_moves_only_out_of_its_bounds(
 ) -> None:
     """108 stands while the mean is within 108/1.10 = 98.2 and 108/1.05 = 102.9."""
     assert next_cap(previous, mean, SETTINGS) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("loads", "weights", "expected"),
+    [
+        ([1.0] * 6, [1, 1, 1], 2.0),
+        ([1.0] * 12, [1, 1, 2], 3.0),
+        ([10.0, 1.0, 1.0, 1.0, 1.0], [1, 1], 4.0),
+        ([50.0, 10.0, 2.0, 2.0, 2.0], [1, 1, 1, 1], 3.0),
+        ([50.0, 50.0], [1, 1, 1], 0.0),
+        ([], [1, 1], 0.0),
+        ([7.0], [3], 7.0 / 3),
+    ],
+)
+def test_the_fair_level_leaves_out_what_fills_a_worker_alone(
+    loads: list[float], weights: list[int], expected: float
+) -> None:
+    """50 and 10 fill a worker each, 2 + 2 + 2 are shared by the other two."""
+    assert fair_level(loads, weights) == pytest.approx(expected)
 
 
 def test_the_standby_is_in_another_zone_if_there_is_one() -> None:

@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from coordinator.app import Elect
+from coordinator.election.kube_lease import KubeLeaseElection
 from fleet.model import GroupKey, Pod, Pool, PoolRef
 from fleet.settings.model import Settings
 from fleet.sources.contract import Object
@@ -11,6 +13,7 @@ from tests.memory_source import MemorySource
 from tests.sim.coordinator import CoordinatorLife
 from tests.sim.faults import Plan
 from tests.sim.gateway import Gateway, Judges
+from tests.sim.lease import LeaseServer, SimKube
 from tests.sim.loop import Process, ProcessClock, World
 from tests.sim.network import Host, Network, Weather
 from tests.sim.routes import RouteServer, SimRoutes
@@ -77,6 +80,7 @@ class Fleet:
         )
         self.store = StoreServer(world)
         self.routes = RouteServer(world)
+        self.api = LeaseServer(world, self.network)
         self.coordinators: dict[str, CoordinatorLife] = {}
         self.workers: dict[str, WorkerLife] = {}
         self.left: set[str] = set()
@@ -216,9 +220,16 @@ class Fleet:
             self._source(process),
             rng,
             process,
+            self._elect(process, name) if self.plan.lease else None,
         )
         self.coordinators[name] = life
         life.start()
+
+    def _elect(self, process: Process, name: str) -> Elect:
+        """By a Kubernetes Lease."""
+        api, settings = SimKube(process, name, self.api), self.settings
+        clock = ProcessClock(process)
+        return lambda me: KubeLeaseElection(api, me, settings.election, settings.fleet, clock)
 
     def step_clock(self, name: str, seconds: float) -> None:
         """Wall clocks only; others never do."""

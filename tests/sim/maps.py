@@ -32,7 +32,6 @@ class MapRules:
         self._dead: set[tuple[str, str]] = set()
         self._drains: dict[str, float] = {}
         self._epochs: dict[int, str] = {}
-        self._leaders: dict[str, ShardMap | None] = {}
 
     def published(self, guard: Guard, publication: Publication) -> None:
         """A map is in the store."""
@@ -43,7 +42,7 @@ class MapRules:
                 self._tape.note(f"move of {move.group} went past its deadline")
 
     def look(self) -> None:
-        """Now and then: drain marks, and maps that are not in the store yet."""
+        """Now and then: drain marks."""
         now = self._fleet.world.now
         for name, life in self._fleet.workers.items():
             leaving = life.up and (life.worker.draining or life.worker.stopping)
@@ -51,13 +50,11 @@ class MapRules:
                 self._drains.pop(name, None)
             else:
                 self._drains.setdefault(name, now)
-        for name, coordinator in self._fleet.coordinators.items():
-            shard_map = coordinator.app.shard_map() if coordinator.app is not None else None
-            if shard_map is None or self._leaders.get(name) is shard_map:
-                continue
-            self._leaders[name] = shard_map
-            if self._fleet.plan.lease and shard_map.leader.id == name:
-                self._check(shard_map)
+
+    def learned(self, shard_map: ShardMap) -> None:
+        """A coordinator has it: the first is its leader, once routes and workers were told."""
+        if self._fleet.plan.lease and shard_map.version not in self._maps:
+            self._check(shard_map)
 
     def _check(self, shard_map: ShardMap) -> None:
         version, tape = shard_map.version, self._tape
@@ -77,7 +74,11 @@ class MapRules:
         highest = NONE if last is None else last.version
         tape.note(f"map {version} of {shard_map.leader.id}")
         if version < highest:
-            tape.break_("I2", f"map {version} after {highest}")
+            # Where the store does not compare, a leader that was replaced while it published may
+            # end what it began: routes and workers have refused it by then.
+            if not self._fleet.plan.lease or version.epoch == highest.epoch:
+                tape.break_("I2", f"map {version} after {highest}")
+            return
         self._deaths(shard_map)
         for group, placement in shard_map.placements.items():
             self._owner(shard_map, placement)

@@ -192,9 +192,14 @@ class Script:
     # -- routes ---------------------------------------------------------------------------------
 
     def _routes_slow(self, fault: Fault) -> Callable[[], None]:
-        routes = self._fleet.routes
-        routes.slow = 0.05 + (fault.which % 10) / 8
-        return partial(setattr, routes, "slow", 0.0)
+        """The API server that answers slowly, or the disk."""
+        routes, api = self._fleet.routes, self._fleet.api
+        routes.slow = api.slow = 0.05 + (fault.which % 10) / 8
+
+        def over() -> None:
+            routes.slow = api.slow = 0.0
+
+        return over
 
     def _stale_route(self, fault: Fault) -> None:
         """What a leader of an earlier epoch meant to write, and wrote now."""

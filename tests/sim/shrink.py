@@ -10,7 +10,7 @@ from dataclasses import replace
 from tests.sim.faults import Plan
 from tests.sim.run import Outcome, run
 
-MAX_RUNS = 120
+MAX_RUNS = 60
 
 
 def shrink(

@@ -1,9 +1,9 @@
 """Leaving without losing a request: which connections are sent away, and when a worker may exit.
 
 Pure decisions. Gateways that follow endpoint lists move by themselves and are left alone. A
-connection through a ClusterIP sticks to its old worker for ever; one that still brings streams of a
-group that was lost, after the time that routes need, is asked to go (two-phase GOAWAY, which loses
-no stream). A gateway whose new connection lands here again is asked again at most every 2 s.
+connection through a ClusterIP sticks to its old worker for ever; one that still brings streams of
+groups that others own, after the time that routes need, is asked to go (two-phase GOAWAY, which
+loses no stream). A gateway whose new connection lands here again is asked again at most every 2 s.
 """
 
 import math
@@ -47,6 +47,10 @@ class Farewells:
             self._said[connection] = now
             self._last_by_host[host] = now
         return allowed
+
+    def first_stray(self, connection: Hashable, now: float) -> float:
+        """When this connection brought its first stray: `now`, if it brings it now."""
+        return self._first_stray.setdefault(connection, now)
 
     def prune(self, now: float) -> None:
         """Forget connections and gateways that have not mattered for a minute."""

@@ -205,7 +205,10 @@ class ExtProc:
     def _elsewhere(self, stream: GrpcStream) -> StreamHandler:
         past = Past(self._now())
         inner = self._forward(stream, past)
-        return inner or self._gate.hold(stream, past, known=self._is_known(stream.authority))
+        if inner is not None:
+            self._see_off(stream, None, past.since)
+            return inner
+        return self._gate.hold(stream, past, known=self._is_known(stream.authority))
 
     def _forward(self, stream: GrpcStream, past: Past) -> StreamHandler | None:
         """Pass a stream on if its group is not held here in any way and its owner is known."""
@@ -251,12 +254,22 @@ class ExtProc:
         now = self._now()
         self._gate.counts.served += 1
         group.last_stray = now
-        if group.hold is Hold.DRAINING:
-            connection = stream.connection
-            host = connection.peer.rpartition(":")[0]
-            due = group.draining_since + self._propagation_seconds
-            if self._farewells.stray(connection, host, now, due):
-                connection.go_away()
+        self._see_off(stream, group, now)
+
+    def _see_off(self, stream: GrpcStream, group: Group | None, now: float) -> None:
+        """Send the connection of a stray away once routes have had their time.
+
+        That is counted from the loss; of a group that was not lost here, or longer ago, from the
+        connection's first stray, since a route may be ahead of what we were told.
+        """
+        connection = stream.connection
+        host = connection.peer.rpartition(":")[0]
+        if group is not None and group.hold is Hold.DRAINING:
+            began = group.draining_since
+        else:
+            began = self._farewells.first_stray(connection, now)
+        if self._farewells.stray(connection, host, now, began + self._propagation_seconds):
+            connection.go_away()
 
     def changed(self) -> None:
         """Holds or pools have changed."""

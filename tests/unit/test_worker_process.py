@@ -11,14 +11,16 @@ import pytest
 from epp_worker.catalogue import Catalogue
 from epp_worker.extproc.endings import Status
 from epp_worker.extproc.session import Session
+from epp_worker.forwarding.rules import Past
 from epp_worker.holdings import Holdings
+from epp_worker.http2.contract import GrpcStream, StreamHandler
 from epp_worker.process import ExtProc
 from epp_worker.scheduling.contract import Picker
 from epp_worker.scheduling.group import GroupPicker
 from epp_worker.strays import StrayBounds, StrayGate
 from epp_worker.wheel import Wheel
 from fleet.clock import SystemClock
-from fleet.model import Hold
+from fleet.model import GroupKey, Hold
 from fleet.sources.contract import Kind
 from fleet.telemetry import RateLimited
 from tests.worker_fakes import (
@@ -283,3 +285,50 @@ async def test_the_end_that_the_session_wants_is_the_streams_end() -> None:
     handler.half_closed()
     assert stream.sent == [b"a"]
     assert stream.ended == (0, "")
+
+
+class Passing:
+    """Passes every stream on at once."""
+
+    def take(
+        self, stream: GrpcStream, group: GroupKey, past: Past, *, known: bool
+    ) -> StreamHandler | None:
+        return FakeHandler()
+
+
+class FakeHandler:
+    """The owner's answers are none of our business here."""
+
+    def received(self, message: bytes) -> None:
+        """Passed on."""
+
+    def half_closed(self) -> None:
+        """Passed on."""
+
+    def aborted(self) -> None:
+        """Passed on."""
+
+
+@pytest.mark.parametrize("hold", [Hold.STANDBY, None], ids=["stand-by", "not held"])
+async def test_a_connection_that_sticks_after_the_loss_is_over_is_sent_away(
+    hold: Hold | None,
+) -> None:
+    """The lost group was dropped when it was quiet, or is stood by for; now the connection brings
+    it again. It goes when it has done so for the propagation time: until then a route may be ahead
+    of the leader's word."""
+    made = await bench(Hold.OWNER, "a")
+    made.service.forward_by(Passing())
+    made.holdings.apply(share_with(2, *([entry_of(pool_of("a"), hold, "v")] if hold else [])))
+    await asyncio.sleep(40.0)
+    made.holdings.tick(1.0)
+    group = made.holdings.get(pool_of("a").groups[0])
+    assert (group and group.hold) is hold
+    connection = FakeConnection()
+    for _ in range(9):
+        made.open("a.ns.svc:9002", connection)
+        await asyncio.sleep(0.1)
+    assert connection.goaways == 0
+    await asyncio.sleep(0.2)
+    for _ in range(5):
+        made.open("a.ns.svc:9002", connection)
+    assert connection.goaways == 1

@@ -194,6 +194,9 @@ class Link:
         if not isinstance(message, WorkerHello):
             raise FormatError(f"{self.contact.id} said {type(message).__name__} before hello")
         member = message.member
+        if self.contact.incarnation and member.id != self.contact.id:
+            # An address changes hands: whoever has it now has a link of its own.
+            raise FormatError(f"the address of {self.contact.id} is answered by {member.id}")
         answer = self._events.hello(member)
         if answer is not Answer.JOINED:
             await self._last_word(stream, member, answer)

@@ -84,15 +84,14 @@ class StoreWatch:
             try:
                 if not self.recalled:
                     await self._read_map()
-                beats = await self._store.members()
+                # Told before anything else is asked: a beat that is read and kept grows old.
+                self._signals.beats(await self._store.members())
                 await self._forget_dead()
             except (StoreUnavailable, FormatError) as error:
                 self._signals.membership.store_unknown()
                 self._loud.warning("store unknown", error=error)
             except (StoreRefused, LeaseInDoubt):
                 pass  # the next renewal tells, or the next map
-            else:
-                self._signals.beats(beats)
             self._signals.wake()
             await self._clock.sleep(self._tick_seconds)
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from coordinator.election.contract import Term
+from coordinator.leader.doubt import LeaseInDoubt
 from coordinator.leader.signals import Signals
 from coordinator.leader.storewatch import StoreWatch
 from coordinator.membership import Membership
@@ -154,3 +155,17 @@ async def test_the_dead_are_forgotten_as_soon_as_the_store_can(
     beats = await elsewhere.store.members()
     assert [beat.member.id for beat in beats] == ["worker-1"]
     assert elsewhere.server.state.epoch == 5
+
+
+async def test_beats_are_told_though_the_dead_cannot_be_forgotten(elsewhere: World) -> None:
+    """While the lease is in doubt nothing is written; what was read must not grow old for it."""
+
+    def in_doubt() -> Term:
+        raise LeaseInDoubt("for a moment")
+
+    elsewhere.watch._term = in_doubt
+    elsewhere.watch.forget([member("worker-9")])
+    await elsewhere.store.beat(member("worker-0"))
+    elsewhere.run()
+    await asyncio.sleep(3 * TICK)
+    assert elsewhere.signals.store_reads >= 3

@@ -5,7 +5,7 @@ The one place where control messages become facts of the pure rooms: membership 
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from coordinator.membership import Membership
 from coordinator.planning import Held, Told
@@ -13,6 +13,7 @@ from coordinator.verdicts import Answer, Connect
 from fleet.clock import Clock
 from fleet.control.messages import Report
 from fleet.model import EpochVersion, GroupKey, Hold, Member
+from fleet.placement.loads import GroupLoads
 from fleet.store.contract import MAX_EPOCH, MemberBeat
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class Signals:
 
     Attributes:
         told: latest report by worker id, of its living incarnation.
-        loads: streams per second of each group, as its owner last reported.
+        loads: streams per second of each group, as its owners report.
         seen_version: highest version that anybody saw in this epoch.
     """
 
@@ -40,7 +41,8 @@ class Signals:
     ) -> None:
         self.membership = membership
         self.told: dict[str, Told] = {}
-        self.loads: dict[GroupKey, float] = {}
+        self._group_loads = GroupLoads()
+        self.loads: Mapping[GroupKey, float] = self._group_loads.rates
         self.seen_version = 0
         self.store_reads = 0
         self._epoch = epoch
@@ -100,9 +102,11 @@ class Signals:
             report.version,
             {held.group: Held(held.hold, held.synced, held.quiet) for held in report.holds},
         )
+        now = self._clock.monotonic()
         for held in report.holds:
-            if held.hold is Hold.OWNER and 0.0 <= held.streams_per_second < MAX_RATE:
-                self.loads[held.group] = held.streams_per_second
+            rate = held.streams_per_second
+            if held.hold is Hold.OWNER and 0.0 <= rate < MAX_RATE:
+                self._group_loads.reported(held.group, member.id, rate, now)
         changed = self.told.get(member.id) != told or current.draining != report.draining
         self.told[member.id] = told
         self.saw(report.seen)
@@ -153,5 +157,4 @@ class Signals:
 
     def keep_loads(self, groups: Container[GroupKey]) -> None:
         """Drop the loads of groups that are no more."""
-        for group in [group for group in self.loads if group not in groups]:
-            del self.loads[group]
+        self._group_loads.keep(groups)

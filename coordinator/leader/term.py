@@ -390,7 +390,7 @@ class LeaderTerm:
         return self._keeper.written(group)
 
     def loads(self) -> dict[GroupKey, float]:
-        """Streams per second of each group, as its owner last reported."""
+        """Streams per second of each group, as its owners report."""
         return dict(self._signals.loads)
 
     # -- commands -------------------------------------------------------------------------------

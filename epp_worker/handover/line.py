@@ -78,7 +78,7 @@ class Line:
         self.old = False
         self.task: asyncio.Task[None] | None = None
         self._ends = ends
-        self._fed: set[GroupKey] = set()
+        self._fed: dict[GroupKey, None] = {}
         self._added: dict[GroupKey, None] = {}
         self._removed: dict[GroupKey, None] = {}
         self._wake = asyncio.Event()
@@ -99,7 +99,7 @@ class Line:
             self._added[group] = None
             self._wake.set()
         if feed and group not in self._fed:
-            self._fed.add(group)
+            self._fed[group] = None
             if self._outbox is not None:
                 self._ends.publisher.add(self._outbox, group)
         elif not feed:
@@ -119,7 +119,7 @@ class Line:
 
     def _unfeed(self, group: GroupKey) -> None:
         if group in self._fed:
-            self._fed.discard(group)
+            del self._fed[group]
             if self._outbox is not None:
                 self._ends.publisher.remove(self._outbox, (group,))
 

@@ -94,13 +94,13 @@ class Outbox:
         self._wake()
 
     def _lag(self, group: GroupKey) -> None:
-        groups = {group, *(item[0] for item in self._pending)}
+        groups = dict.fromkeys((group, *(item[0] for item in self._pending)))
         self._pending.clear()
         self._bytes = 0
-        self._begun -= groups
+        self._begun -= groups.keys()
         if self._current is not None and self._current[0] in groups:
             self._current = None
-        self._owed.update(dict.fromkeys(groups))
+        self._owed.update(groups)
         self._lagged(len(groups))
 
     def owes(self) -> bool:

@@ -42,10 +42,10 @@ class _Watched:
         self.group = group
         self.number = number
         self.due = due
-        self.touched: set[EndpointState] = set()
+        self.touched: dict[EndpointState, None] = {}
         self.said: dict[EndpointState, int] = {}
         """Our own counts as last told to the owner that this worker follows itself."""
-        self.slots: set[str] = set()
+        self.slots: dict[str, None] = {}
         pool.watch(self.touch)
         pool.on_new_slot = self._record
         for slot in pool.slots.values():
@@ -55,11 +55,11 @@ class _Watched:
         """An endpoint changed; on the path of every pick."""
         if not self.touched:
             self.due(self)
-        self.touched.add(state)
+        self.touched[state] = None
 
     def _record(self, slot: StateSlot) -> None:
         def changed() -> None:
-            self.slots.add(slot.name)
+            self.slots[slot.name] = None
             self.due(self)
 
         slot.record(changed)
@@ -76,7 +76,7 @@ class _Watched:
 
     def drain(self) -> Iterator[msgspec.Raw]:
         """Take what changed in the slots."""
-        names, self.slots = self.slots, set()
+        names, self.slots = self.slots, {}
         for name in names:
             slot = self.pool.slots.get(name)
             if slot is None:
@@ -87,7 +87,7 @@ class _Watched:
                     break
                 yield slot_rows(self.number, name, piece)
             else:
-                self.slots.add(name)
+                self.slots[name] = None
 
     def close(self) -> None:
         """Nobody follows any more."""
@@ -230,7 +230,7 @@ class Publisher:
             self._call_later(pause, self.flush)
 
     def _push(self, watched: _Watched) -> None:
-        touched, watched.touched = watched.touched, set()
+        touched, watched.touched = watched.touched, {}
         here = [state for state in touched if watched.pool.has(state)]
         slots = tuple(watched.drain())
         now = self._now()

@@ -23,7 +23,7 @@ class Origins:
     def hear(self, speaker: str, origin: str, counts: Mapping[str, int]) -> Collection[str]:
         """Note present values."""
         known = self._counts.setdefault(origin, {})
-        touched: set[str] = set()
+        touched: dict[str, None] = {}
         if self._speakers.get(origin) != speaker:
             self._speakers[origin] = speaker
             touched = self._zero(origin)
@@ -31,12 +31,12 @@ class Origins:
             before = known.get(address)
             if before != count and (before is not None or len(known) < MAX_ADDRESSES):
                 known[address] = max(0, count)
-                touched.add(address)
+                touched[address] = None
         return touched
 
     def forget(self, speaker: str) -> Collection[str]:
         """What this speaker said is no longer known: nothing in flight."""
-        touched: set[str] = set()
+        touched: dict[str, None] = {}
         for origin, by in self._speakers.items():
             if by == speaker:
                 touched |= self._zero(origin)
@@ -44,9 +44,9 @@ class Origins:
 
     def keep(self, living: Collection[str]) -> Collection[str]:
         """Drop every origin that is not among the living."""
-        touched: set[str] = set()
-        for origin in self._counts.keys() - living:
-            touched.update(self._counts.pop(origin))
+        touched: dict[str, None] = {}
+        for origin in [each for each in self._counts if each not in living]:
+            touched |= dict.fromkeys(self._counts.pop(origin))
             self._speakers.pop(origin, None)
         return touched
 
@@ -63,9 +63,9 @@ class Origins:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def _zero(self, origin: str) -> set[str]:
+    def _zero(self, origin: str) -> dict[str, None]:
         """Zeros stay, so that they can be told on; returns what was not zero."""
         counts = self._counts[origin]
-        busy = {address for address, count in counts.items() if count}
+        busy = dict.fromkeys(address for address, count in counts.items() if count)
         counts.update(dict.fromkeys(busy, 0))
         return busy

@@ -6,8 +6,8 @@ from epp_worker.scheduling.state_origins import Origins
 def test_counts_of_all_origins_add_up() -> None:
     """Two workers have requests open on one endpoint."""
     origins = Origins()
-    assert origins.hear("b", "life-b", {"e1": 3, "e2": 0}) == {"e1", "e2"}
-    assert origins.hear("b", "life-a", {"e1": 2}) == {"e1"}
+    assert [*origins.hear("b", "life-b", {"e1": 3, "e2": 0})] == ["e1", "e2"]
+    assert [*origins.hear("b", "life-a", {"e1": 2})] == ["e1"]
     assert (origins.total("e1"), origins.total("e2"), origins.total("e3")) == (5, 0, 0)
     assert dict(origins.of("e1")) == {"life-b": 3, "life-a": 2}
 
@@ -23,7 +23,7 @@ def test_a_new_speaker_for_an_origin_replaces_what_was_said_of_it() -> None:
     """First by relay, then by the origin itself: nothing is counted twice, nothing is left over."""
     origins = Origins()
     origins.hear("b", "life-a", {"e1": 4, "e2": 1})
-    assert origins.hear("a", "life-a", {"e1": 3}) == {"e1", "e2"}
+    assert [*origins.hear("a", "life-a", {"e1": 3})] == ["e1", "e2"]
     assert (origins.total("e1"), origins.total("e2")) == (3, 0)
 
 
@@ -33,7 +33,7 @@ def test_a_speaker_is_forgotten_with_all_that_it_said_and_nothing_else() -> None
     origins.hear("b", "life-b", {"e1": 3})
     origins.hear("b", "life-a", {"e2": 2})
     origins.hear("c", "life-c", {"e1": 1})
-    assert origins.forget("b") == {"e1", "e2"}
+    assert [*origins.forget("b")] == ["e1", "e2"]
     assert (origins.total("e1"), origins.total("e2")) == (1, 0)
     assert ("life-b", 0) in origins.of("e1")
 
@@ -43,7 +43,7 @@ def test_the_dead_are_dropped() -> None:
     origins = Origins()
     origins.hear("b", "life-b", {"e1": 3})
     origins.hear("b", "life-a", {"e1": 2})
-    assert origins.keep({"life-a", "life-x"}) == {"e1"}
+    assert [*origins.keep({"life-a", "life-x"})] == ["e1"]
     assert origins.total("e1") == 2
     assert len(origins) == 1
 

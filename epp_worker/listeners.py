@@ -16,8 +16,9 @@ OWN_FILES = 192
 """Files that are no connections of peers: listeners, store, scrapes, logs."""
 
 HEALTH_CONNECTIONS = 512
-INTERNAL_CONNECTIONS = 128
-"""More are turned away, so that nobody can take the gateways' files by way of another port."""
+INTERNAL_CONNECTIONS = 512
+"""More are turned away, so that nobody can take the gateways' files by way of another port. Each
+other worker has one on the internal port, the leader has one."""
 
 _OTHERS = HEALTH_CONNECTIONS + INTERNAL_CONNECTIONS + MAX_CONNECTIONS
 

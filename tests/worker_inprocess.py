@@ -256,10 +256,10 @@ class Gateway:
             ],
         )
 
-    def stream(self) -> Any:
+    def stream(self, metadata: tuple[tuple[str, str], ...] = ()) -> Any:
         """Open one ext_proc stream."""
         untyped: Any = self.channel
-        return untyped.stream_stream(PATH, _same, _same)()
+        return untyped.stream_stream(PATH, _same, _same)(metadata=metadata)
 
     async def pick(self) -> str:
         """One request through the request phase; the endpoint that was picked."""

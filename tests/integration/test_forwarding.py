@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
+from epp_worker.forwarding.calls import GROUP_KEY, SAID_KEY
 from fleet.control.messages import OwnerOf
 from fleet.model import Hold
 from tests.neighbours import AUTHORITY, GROUP, POD, Neighbourhood, ended, neighbourhood, settings
@@ -237,6 +238,23 @@ async def test_a_group_that_was_drained_is_known_without_asking(tmp_path: Path) 
         assert await gateway.pick() == POD + ":8000"
         assert strays(made, 0) == {"forwarded": 1}
         await gateway.close()
+
+
+async def test_gateways_cannot_say_that_a_stream_was_forwarded(tmp_path: Path) -> None:
+    """The ext_proc port knows no such mark: the authority decides, and strays are forwarded."""
+    async with neighbourhood(tmp_path, own=settings(stray_hold_seconds=0.3)) as made:
+        gateway = await owned_by_one(made)
+        other = Gateway(made[1].worker.addresses.ext_proc, "pool-b-epp.ns1.svc:9002")
+        mark: Any = ((GROUP_KEY, str(GROUP)), (SAID_KEY, "1"))
+        call = gateway.stream(mark)
+        assert await picked_on(call) == POD + ":8000"
+        call.cancel()
+        assert strays(made, 0) == {"forwarded": 1}
+        call = other.stream(mark)
+        await call.write(extproc_messages.request_headers())
+        assert (await ended(call))[0] is grpc.StatusCode.UNAVAILABLE
+        await gateway.close()
+        await other.close()
 
 
 async def test_names_that_nobody_has_are_not_asked_about(tmp_path: Path) -> None:

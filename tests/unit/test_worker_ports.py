@@ -57,8 +57,8 @@ async def test_watchers_are_bounded_and_never_keep_a_check_from_its_answer(
 
 
 @pytest.mark.parametrize(
-    ("files", "connections"), [(256, 48), (1024, 624), (20_000, 19_040), (1_048_576, 1_047_616)]
+    ("files", "connections"), [(256, 48), (1024, 624), (20_000, 18_656), (1_048_576, 1_047_232)]
 )
 def test_every_port_has_files_of_its_own(files: int, connections: int) -> None:
-    """192 for ourselves; of the rest at most 768, and at most a quarter, for the other ports."""
+    """192 for ourselves; of the rest at most 1,152, and at most a quarter, for the other ports."""
     assert gateway_connections(files) == connections

@@ -211,9 +211,13 @@ class ExtProc:
         return self._gate.hold(stream, past, known=self._is_known(stream.authority))
 
     def _forward(self, stream: GrpcStream, past: Past) -> StreamHandler | None:
-        """Pass a stream on if its group is not held here in any way and its owner is known."""
+        """Pass a stream on if its group is not held here, or not far enough to serve what another
+        worker owns, and its owner is known."""
         key = self._catalogue.authorities.resolve(stream.authority)
-        if self._forwards is None or key is None or self._holdings.get(key) is not None:
+        if self._forwards is None or key is None:
+            return None
+        group = self._holdings.get(key)
+        if group is not None and (group.serving or group.hold is Hold.OWNER):
             return None
         known = bool(self._catalogue.pools_of(key))
         return self._forwards.take(stream, key, past, known=known)

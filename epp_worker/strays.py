@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 from epp_worker.forwarding.rules import Past
 from epp_worker.http2.contract import GrpcStream, StreamHandler
@@ -31,6 +32,10 @@ NO_HOLDER = "no worker took this route group over in time"
 TOO_SLOW = "the pods of this route group were not listed in time"
 TOO_MANY = "too many streams wait for route groups that are not here"
 TOO_LARGE = "the streams that wait for route groups that are not here hold too much"
+
+RELEASED = 256
+"""Streams that go on in one turn of the loop, 60 us each: when the pods of a large namespace are
+listed at last, thousands may, and the loop has more to do."""
 
 INTERNAL = 13
 UNAVAILABLE = 14
@@ -180,6 +185,7 @@ class StrayGate:
         self._bytes = 0
         self._unknown = 0
         self._unknown_bytes = 0
+        self._releasing: asyncio.Handle | None = None
         self.counts = StrayCounts()
 
     def __len__(self) -> int:
@@ -241,7 +247,7 @@ class StrayGate:
         """The time of a stream is over: it ends, unless its group opens here."""
         if held not in self._waiting.get(held.authority, {}):
             return
-        if self._opens(held.authority):
+        if self._opens(held.authority) or self._releasing is not None:
             held.overdue = True
             self._opening.add(held.outlasted)
         else:
@@ -254,18 +260,38 @@ class StrayGate:
 
     def release(self, serve: Serve) -> None:
         """Holds or pools have changed: serve every stream whose group is here now, and end those
-        that waited on for a group that opens here no more."""
+        that waited on for a group that opens here no more. What is too much for this turn of the
+        loop is left to the next ones."""
+        if self._releasing is not None:
+            self._releasing.cancel()
+            self._releasing = None
+        left = RELEASED
         for authority in list(self._waiting):
-            waiting = list(self._waiting[authority])
+            waiting = tuple(islice(self._waiting.get(authority, ()), left))
+            served = 0
             for held in waiting:
                 if not held.serve(serve):
                     break
                 self._remove(held)
                 self.counts.held += held.past.onward
-            if waiting[0].overdue and not self._opens(authority):
-                for held in waiting:
-                    if held.overdue:
-                        self.expire(held, NO_HOLDER)
+                served += 1
+            left -= served
+            if left == 0:
+                loop = asyncio.get_running_loop()
+                self._releasing = loop.call_soon(self._go_on_releasing, serve)
+                return
+            if not served and waiting and waiting[0].overdue and not self._opens(authority):
+                self._give_up(authority)
+
+    def _go_on_releasing(self, serve: Serve) -> None:
+        self._releasing = None
+        self.release(serve)
+
+    def _give_up(self, authority: str) -> None:
+        """What this group's streams waited on for does not come."""
+        for held in list(self._waiting[authority]):
+            if held.overdue:
+                self.expire(held, NO_HOLDER)
 
     def forward(self, forward: Forward) -> None:
         """It may be known now who owns what: pass on every stream whose owner is."""

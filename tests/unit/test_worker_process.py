@@ -210,6 +210,29 @@ async def test_pods_that_are_not_listed_yet_make_a_stream_wait() -> None:
     assert stream.sent == [b"a"]
 
 
+@pytest.mark.parametrize(
+    ("hold", "taken"),
+    [(Hold.OWNER, 0), (Hold.OPENING, 1), (Hold.STANDBY, 1), (Hold.DRAINING, 1)],
+)
+async def test_a_hold_that_cannot_serve_yet_leaves_streams_to_the_owner(
+    hold: Hold, taken: int
+) -> None:
+    """Its pods are being listed here, while the owner elsewhere serves; once they are, it does.
+    The owner itself has nobody to pass them on to: they wait."""
+    made = await bench(None, "a")
+    forwards = Passing()
+    made.service.forward_by(forwards)
+    made.source.lists.remove(Kind.POD)
+    owner = "w" if hold is Hold.OWNER else "v"
+    made.holdings.apply(share_with(1, entry_of(pool_of("a"), hold, owner)))
+    made.open("a.ns.svc:9002")
+    assert forwards.taken == taken
+    made.source.list(made.source.watches[-1])
+    await settle()
+    assert made.open("a.ns.svc:9002").sent == [b"a"]
+    assert forwards.taken == taken
+
+
 async def test_a_connection_that_keeps_bringing_a_lost_group_is_sent_away() -> None:
     """Not within the propagation time, then at most every 2 s; its streams are served."""
     made = await bench(Hold.OWNER, "a", "b")
@@ -290,9 +313,13 @@ async def test_the_end_that_the_session_wants_is_the_streams_end() -> None:
 class Passing:
     """Passes every stream on at once."""
 
+    def __init__(self) -> None:
+        self.taken = 0
+
     def take(
         self, stream: GrpcStream, group: GroupKey, past: Past, *, known: bool
     ) -> StreamHandler | None:
+        self.taken += 1
         return FakeHandler()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Container
 import pytest
 
 from epp_worker.http2.contract import GrpcStream, StreamHandler
-from epp_worker.strays import StrayBounds, StrayGate
+from epp_worker.strays import RELEASED, HeldStream, StrayBounds, StrayGate
 from epp_worker.wheel import Wheel
 from tests.worker_fakes import FakeStream
 
@@ -144,6 +144,24 @@ async def test_a_hold_that_goes_ends_the_longer_wait() -> None:
     await asyncio.sleep(0.2)
     assert late.ended is not None
     assert strays.counts.failed == 2
+
+
+async def test_thousands_of_streams_go_on_in_several_turns_of_the_loop() -> None:
+    """256 a turn; those whose time runs out meanwhile are served too, and nothing is lost."""
+    strays = gate(streams=1000)
+    streams = [FakeStream("a") for _ in range(600)]
+    handlers = [strays.hold(stream) for stream in streams]
+    desk = Desk("a")
+    strays.release(desk)
+    assert (len(desk.served), len(strays)) == (RELEASED, 600 - RELEASED)
+    strays.release(desk)  # another change in the same turn
+    assert len(desk.served) == 2 * RELEASED
+    for handler in handlers:
+        assert isinstance(handler, HeldStream)
+        handler.expired()
+    await asyncio.sleep(0)
+    assert [one.stream for one in desk.served] == streams
+    assert (len(strays), strays.counts.held, strays.counts.failed) == (0, 600, 0)
 
 
 async def test_streams_of_opening_groups_count_like_all_that_wait() -> None:

@@ -24,14 +24,14 @@ class PrefixStandIn:
         self._changed: Callable[[], None] | None = None
         self.cleared: list[str] = []
 
-    def add(self, address: str, blocks: Iterable[int]) -> None:
+    def add(self, address: str, blocks: Iterable[int], *, news: bool = True) -> None:
         """A prompt of these blocks went to an endpoint."""
         known = self.blocks.setdefault(address, OrderedDict())
         for block in blocks:
-            self._add(address, known, block)
+            self._add(address, known, block, news=news)
 
-    def _add(self, address: str, known: OrderedDict[int, None], block: int) -> None:
-        new = block not in known
+    def _add(self, address: str, known: OrderedDict[int, None], block: int, *, news: bool) -> None:
+        new = news and block not in known
         known[block] = None
         known.move_to_end(block)
         if len(known) > ENTRIES:
@@ -59,10 +59,10 @@ class PrefixStandIn:
             by_address.setdefault(pair[0], array.array("Q")).append(pair[1])
         return _piece(list(by_address.items())) if some else None
 
-    def apply(self, origin: str, data: bytes) -> None:
+    def apply(self, origin: str, data: bytes, *, relay: bool) -> None:
         del origin
         for address, packed in msgspec.msgpack.decode(data, type=list[tuple[str, bytes]]):
-            self.add(address, array.array("Q", packed))
+            self.add(address, array.array("Q", packed), news=relay)
 
     def clear_origin(self, origin: str) -> None:
         self.cleared.append(origin)

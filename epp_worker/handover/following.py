@@ -61,7 +61,8 @@ class Following:
             line = self._line(owner)
             self._line_of[key] = line
             pools = tuple(group.states.values())
-            line.put(key, pools, feed=group.was_owner)
+            feed = group.was_owner or group.hold is Hold.DRAINING
+            line.put(key, pools, feed=feed)
         if group is None or group.hold is not Hold.OPENING:
             self._opening.pop(key, None)
         elif self._opening.get(key) is not group:

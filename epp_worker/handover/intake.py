@@ -46,9 +46,15 @@ class Hearing:
         self._speaking: dict[tuple[str, GroupKey], Intake] = {}
         self._living: frozenset[str] = frozenset()
 
-    def open(self, speaker: str, incarnation: str, wanted: Callable[[GroupKey], bool]) -> "Intake":
-        """A stream of `speaker` begins; only groups that are wanted are taken from it."""
-        return Intake(self, speaker, incarnation, wanted)
+    def open(
+        self, speaker: str, incarnation: str, wanted: Callable[[GroupKey], bool], *, relay: bool
+    ) -> "Intake":
+        """A stream of `speaker` begins; only groups that are wanted are taken from it.
+
+        Args:
+            relay: what it says is to be told on: it is a follower, not an owner.
+        """
+        return Intake(self, speaker, incarnation, wanted, relay=relay)
 
     def survivors(self, living: Collection[str], groups: Iterable[Group]) -> None:
         """These incarnations of other workers live; what others counted is dropped."""
@@ -83,6 +89,7 @@ class Hearing:
                 accepts=lambda origin: origin == intake.incarnation or origin in self._living,
                 now=self._now(),
                 scrapes=held.hold in SCRAPING,
+                relay=intake.relay,
             )
         except ValueError:
             self._counts.unreadable += 1
@@ -123,7 +130,10 @@ class Intake:
         speaker: str,
         incarnation: str,
         wanted: Callable[[GroupKey], bool],
+        *,
+        relay: bool,
     ) -> None:
+        self.relay = relay
         self.speaker = speaker
         self.incarnation = incarnation
         self._hearing = hearing

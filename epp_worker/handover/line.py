@@ -161,7 +161,9 @@ class Line:
         channel: Any = self._ends.peers.channel(self.owner)
         call = channel.stream_stream(STATE_METHOD)(metadata=self._ends.peers.metadata)
         outbox = Outbox(whole=False, wake=self._wake.set)
-        intake = self._ends.hearing.open(self.owner, peer.incarnation, self.groups.__contains__)
+        intake = self._ends.hearing.open(
+            self.owner, peer.incarnation, self.groups.__contains__, relay=False
+        )
         self._outbox, self._intake = outbox, intake
         self._added, self._removed = dict.fromkeys(self.groups), {}
         for group in self._fed:

@@ -64,12 +64,16 @@ def slot_rows(number: int, name: str, piece: bytes) -> msgspec.Raw:
 def snapshot_rows(
     number: int, pool: PoolState, origin: str, now: Callable[[], float], *, whole: bool
 ) -> Iterator[msgspec.Raw]:
-    """All of a pool, a piece at a time; the pool may change between two of them."""
+    """All of a pool, a piece at a time; the pool may change between two of them.
+
+    Args:
+        whole: else only what this worker has in flight: an owner had the rest from us before.
+    """
     states = tuple(pool.endpoints())
     for start in range(0, len(states), ENDPOINTS_AT_ONCE):
         some = states[start : start + ENDPOINTS_AT_ONCE]
         yield rows_of(number, some, pool, origin, now(), whole=whole)
-    for slot in tuple(pool.slots.values()):
+    for slot in tuple(pool.slots.values()) if whole else ():
         for piece in slot.snapshot(PIECE_BYTES):
             yield slot_rows(number, slot.name, piece)
 
@@ -83,6 +87,7 @@ def take_over(
     accepts: Callable[[str], bool],
     now: float,
     scrapes: bool,
+    relay: bool,
 ) -> None:
     """Merge rows into a pool's state.
 
@@ -91,6 +96,7 @@ def take_over(
         incarnation: the life of it that did.
         accepts: whether an incarnation's counts may be taken; never those of this worker's own.
         scrapes: this worker reads the endpoints itself.
+        relay: what is new in slots is to be told on to those that follow here.
 
     Raises:
         ValueError: a slot cannot read its piece.
@@ -104,7 +110,7 @@ def take_over(
     for name, piece in rows.slots:
         slot = pool.slot(name)
         if slot is not None:
-            slot.apply(incarnation, piece)
+            slot.apply(incarnation, piece, relay=relay)
 
 
 def _told(row: MetricsRow, now: float) -> ToldMetrics:

@@ -126,7 +126,7 @@ class StateService:
         elif len(self._followers) >= MAX_FOLLOWERS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many follow this worker")
         self._followers[hello.worker] = follower
-        intake = self._hearing.open(hello.worker, hello.incarnation, self._held)
+        intake = self._hearing.open(hello.worker, hello.incarnation, self._held, relay=True)
         try:
             await together(
                 self._listen(context, follower, intake),

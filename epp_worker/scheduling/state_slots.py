@@ -2,8 +2,8 @@
 
 A slot is one such thing (LoRA memory, session affinity, a prefix index). It writes and reads its
 own pieces; what carries them only bounds their size. All that a piece says are present values, so
-that a piece read twice changes nothing. Two workers may feed each other: what `apply` finds to be
-known already must not be told on, or the same news would run in circles.
+that a piece read twice changes nothing. Two workers may feed each other: what an owner tells is
+never told on, and what it is told only as far as it is new, or news would run in circles.
 """
 
 from collections import OrderedDict
@@ -43,11 +43,12 @@ class StateSlot(Protocol):
         here is bounded by what the slot itself may hold."""
         ...
 
-    def apply(self, origin: str, data: bytes) -> None:
+    def apply(self, origin: str, data: bytes, *, relay: bool) -> None:
         """Merge a piece that another worker's slot of this name made.
 
         Args:
             origin: the incarnation of the worker that told it.
+            relay: what is new in it is to be told on, as a change of our own.
 
         Raises:
             ValueError: it cannot be read.
@@ -85,7 +86,7 @@ class SeenTable:
     def note(self, key: str, address: str) -> None:
         """The key is at this endpoint now."""
         if len(key) <= MAX_KEY_CHARS:
-            self._put((key, address), self._now())
+            self._put((key, address), self._now(), news=True)
 
     def at(self, key: str) -> Mapping[str, float]:
         """Where the key was seen, and how many seconds ago."""
@@ -95,13 +96,13 @@ class SeenTable:
     def __len__(self) -> int:
         return len(self._seen)
 
-    def _put(self, pair: tuple[str, str], at: float) -> None:
+    def _put(self, pair: tuple[str, str], at: float, *, news: bool) -> None:
         self._seen[pair] = at
         self._seen.move_to_end(pair)
         self._addresses.setdefault(pair[0], set()).add(pair[1])
         while len(self._seen) > self._limit:
             self._forget(next(iter(self._seen)))
-        if self._changed is not None and pair in self._seen:
+        if news and self._changed is not None and pair in self._seen:
             if not self._journal:
                 self._changed()
             self._journal[pair] = None
@@ -147,7 +148,7 @@ class SeenTable:
                 size += len(pair[0]) + len(pair[1]) + 8
         return _encoder.encode(rows) if rows else None
 
-    def apply(self, origin: str, data: bytes) -> None:
+    def apply(self, origin: str, data: bytes, *, relay: bool) -> None:
         """See `StateSlot.apply`."""
         del origin  # what was seen stays true when it is gone
         now = self._now()
@@ -159,7 +160,7 @@ class SeenTable:
             at = now - max(0, age) / 1000
             known = self._seen.get((key, address))
             if len(key) <= MAX_KEY_CHARS and (known is None or at > known + RESOLUTION_SECONDS):
-                self._put((key, address), at)
+                self._put((key, address), at, news=relay)
 
     def clear_origin(self, origin: str) -> None:
         """See `StateSlot.clear_origin`: what was seen stays true."""

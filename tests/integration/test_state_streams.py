@@ -9,6 +9,7 @@ import pytest
 from epp_worker.handover.publisher import BATCH_SECONDS
 from epp_worker.scheduling.state_slots import SeenTable
 from fleet.model import Hold
+from tests.prefix_standin import NAME, PrefixStandIn, full
 from tests.state_fleet import Fleet, fleet_of, write_pool
 from tests.worker_inprocess import DEADLINE, Running, until
 
@@ -158,6 +159,22 @@ def seen(fleet: Fleet, worker: str, table: str, key: str) -> list[str]:
     slot = fleet.pool(worker).slot(table)
     assert isinstance(slot, SeenTable)
     return sorted(slot.at(key))
+
+
+async def test_a_whole_prefix_index_is_told(fleet: Fleet) -> None:
+    """250,000 entries, over the wire; what is added afterwards follows as a change, and a pick made
+    meanwhile is told of before the snapshot is complete."""
+    fleet.hold(B, Hold.STANDBY, A, "pool-a")
+    copy = fleet.pool(B).slots[NAME] = PrefixStandIn()
+    fleet.hold(A, Hold.OWNER, A, "pool-a")
+    index = fleet.pool(A).slots[NAME] = full()
+    await until(lambda: fleet.group(A).serving and fleet.group(B).serving, "served")
+    fleet.pick(A)
+    await until(lambda: inflight(fleet, B) == 1, "pick told")
+    await until(lambda: applied(fleet.running[B]) == 1, "snapshot")
+    assert copy.blocks == index.blocks
+    index.add("10.0.0.1:8000", [7])
+    await until(lambda: 7 in copy.blocks["10.0.0.1:8000"], "change")
 
 
 async def test_a_broken_stream_is_dialled_again(fleet: Fleet) -> None:

@@ -41,7 +41,7 @@ class Ear:
         self, worker: str, life: str, wanted: Callable[[GroupKey], bool] = lambda _: True
     ) -> Intake:
         """A stream of that worker, with a snapshot that says nothing."""
-        intake = self.hearing.open(worker, life, wanted)
+        intake = self.hearing.open(worker, life, wanted, relay=False)
         intake.accept(Feed((GroupStart(self.key, (PoolNumber(1, POOL),)),)), 0)
         return intake
 

@@ -230,7 +230,7 @@ def test_a_prefix_index_is_sent_in_bounded_chunks(estate: Estate) -> None:
         feeds.append(feed)
         for rows in rows_in(feed):
             for _, piece in rows.slots:
-                copy.apply("life", piece)
+                copy.apply("life", piece, relay=False)
         if len(feeds) == 20:
             index.add(ONE, range(1000))
             estate.pick(key)

@@ -22,7 +22,7 @@ def time() -> Time:
 def copied(source: SeenTable, time: Time, limit: int = 16_384) -> SeenTable:
     copy = SeenTable(source.name, time)
     for piece in source.snapshot(limit):
-        copy.apply("life", piece)
+        copy.apply("life", piece, relay=True)
     return copy
 
 
@@ -53,11 +53,11 @@ def test_a_table_that_changes_under_its_snapshot(time: Time) -> None:
         table.note(f"old-{number}", "e1")
     pieces = table.snapshot(64)
     copy = SeenTable(LORA, time)
-    copy.apply("life", next(pieces))
+    copy.apply("life", next(pieces), relay=True)
     for number in range(60):
         table.note(f"new-{number}", "e1")
     for piece in pieces:
-        copy.apply("life", piece)
+        copy.apply("life", piece, relay=True)
     assert 40 <= len(copy) <= 100
 
 
@@ -74,7 +74,7 @@ def test_only_what_changed_is_drained_and_only_while_somebody_follows(time: Time
     piece = table.drain_delta(1024)
     assert piece is not None
     copy = SeenTable(LORA, time)
-    copy.apply("life", piece)
+    copy.apply("life", piece, relay=True)
     assert (list(copy.at("sql")), list(copy.at("before"))) == (["e1"], [])
     assert table.drain_delta(1024) is None
     table.note("chat", "e1")
@@ -94,7 +94,7 @@ def test_a_large_delta_is_drained_in_pieces(time: Time) -> None:
     sizes = []
     while (piece := table.drain_delta(256)) is not None:
         sizes.append(len(piece))
-        copy.apply("life", piece)
+        copy.apply("life", piece, relay=True)
     assert len(copy) == 500
     assert max(sizes) < 400
 
@@ -108,18 +108,29 @@ def test_two_tables_that_feed_each_other_stop(time: Time) -> None:
     there = one.drain_delta(1024)
     assert there is not None
     time.now += 0.4
-    two.apply("life-1", there)
+    two.apply("life-1", there, relay=True)
     back = two.drain_delta(1024)
     assert back is not None
     time.now += 0.4
-    one.apply("life-2", back)
+    one.apply("life-2", back, relay=True)
     assert one.drain_delta(1024) is None
     time.now += 3
     two.note("sql", "e1")
     newer = two.drain_delta(1024)
     assert newer is not None
-    one.apply("life-2", newer)
+    one.apply("life-2", newer, relay=True)
     assert one.drain_delta(1024) is not None
+
+
+def test_what_an_owner_tells_is_not_told_on(time: Time) -> None:
+    """It has told it to all who follow."""
+    owner, follower = SeenTable(LORA, time), SeenTable(LORA, time)
+    owner.note("sql", "e1")
+    follower.record(lambda: None)
+    for piece in owner.snapshot(1024):
+        follower.apply("life", piece, relay=False)
+    assert list(follower.at("sql")) == ["e1"]
+    assert follower.drain_delta(1024) is None
 
 
 def test_the_pair_unseen_for_longest_goes(time: Time) -> None:
@@ -134,7 +145,7 @@ def test_the_pair_unseen_for_longest_goes(time: Time) -> None:
 def test_a_damaged_piece_is_a_value_error(time: Time) -> None:
     """So that it is counted, and the stream goes on."""
     with pytest.raises(ValueError, match="unreadable"):
-        SeenTable(LORA, time).apply("life", b"\xc1")
+        SeenTable(LORA, time).apply("life", b"\xc1", relay=True)
 
 
 def test_only_known_names_make_tables(time: Time) -> None:

@@ -1,9 +1,11 @@
 """A worker that has nothing of a pool, whose streams lead to it, while the pool's owner is killed.
 
-Real processes, a real leader: each stream that had no answer yet gets one from the stand-by.
+Real processes, a real leader: each stream that had no answer yet gets one from the stand-by, or
+here, if this worker becomes the next stand-by meanwhile.
 """
 
 import asyncio
+import re
 import time
 import urllib.request
 from pathlib import Path
@@ -55,7 +57,7 @@ async def answer(call: Any) -> str:
 
 
 async def test_streams_without_an_answer_survive_the_death_of_the_owner(tmp_path: Path) -> None:
-    """Half a body is at the owner when it dies; the stand-by gets it from the beginning."""
+    """Half a body is at the owner when it dies; whoever answers gets it from the beginning."""
     with running_fleet(tmp_path) as fleet:
         owner, _, third = start(fleet)
         gateway = Gateway(f"127.0.0.1:{third.ports['ext-proc']}", AUTHORITY)
@@ -71,6 +73,8 @@ async def test_streams_without_an_answer_survive_the_death_of_the_owner(tmp_path
             await call.write(extproc_messages.request_body(b'x"}', end_of_stream=True))
         assert [await answer(call) for call in calls] == ["127.0.0.100:8000"] * 10
         assert time.monotonic() - killed < SECONDS
-        assert 'strays_total{outcome="forwarded"} 11.0' in metrics(third)
-        assert 'strays_total{outcome="failed"} 0.0' in metrics(third)
+        counts = dict(re.findall(r'strays_total{outcome="(\w+)"} (\d+)', metrics(third)))
+        # The third may be the new stand-by, and then answers what it had to hold by itself.
+        assert int(counts["forwarded"]) + int(counts["held"]) == 11, counts
+        assert (counts["served"], counts["failed"]) == ("0", "0")
         await gateway.close()

@@ -133,14 +133,15 @@ class Holdings:
         return self._groups.get(key)
 
     def opens(self, authority: str) -> bool:
-        """Whether the group that an authority names is held here and cannot be served yet: its
-        pools or their pods are still being listed."""
+        """Whether the group that an authority names is held here and cannot be served yet: the
+        pods of its pools are still being listed. A group without pools waits for nothing."""
         try:
             key = self._catalogue.authorities.resolve(authority)
         except AuthorityError:
             return False
-        group = None if key is None else self._groups.get(key)
-        return group is not None and not group.serving
+        if key is None or key not in self._groups:
+            return False
+        return bool(self._catalogue.pools_of(key)) and not self._catalogue.listed(key.namespace)
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self._groups.values())

@@ -71,6 +71,26 @@ async def bench(*names: str) -> Bench:
     return await made.start()
 
 
+async def test_a_group_opens_while_its_pods_are_being_listed() -> None:
+    """Not before it is held, not when the list is here, and not when its last pool is gone."""
+    made = await bench("a")
+    made.source.lists.remove(Kind.POD)
+    assert not made.holdings.opens("a.ns.svc:9002")
+    made.holdings.apply(share_with(1, entry_of(pool_of("a"), Hold.OWNER)))
+    assert made.holdings.opens("a.ns.svc:9002")
+    assert not made.holdings.opens("b.ns.svc:9002")
+    assert not made.holdings.opens("10.0.0.1:9002")
+    made.source.list(made.source.watches[-1])
+    await settle()
+    assert not made.holdings.opens("a.ns.svc:9002")
+    other = await bench("a")
+    other.source.lists.remove(Kind.POD)
+    other.holdings.apply(share_with(1, entry_of(pool_of("a"), Hold.OWNER)))
+    other.source.remove(Kind.POOL, "ns", "a")
+    await settle()
+    assert not other.holdings.opens("a.ns.svc:9002")
+
+
 async def test_a_gainer_acknowledges_after_list_and_first_scrape() -> None:
     """Opening: pods listed, each endpoint scraped once, then synced; not before."""
     made = await bench("a")

@@ -109,6 +109,11 @@ class ProxiedFleet(Fleet):
         stores = [*(running.store for running in self.coordinators), *self._stores]
         return [store.errors()[kind] for store in stores]
 
+    def known_leaders(self) -> set[str | None]:
+        """Who leads, as each coordinator knows from its last look at the lease."""
+        leaders = [running.app.leader() for running in self.coordinators]
+        return {None if leader is None else leader.id for leader in leaders}
+
     async def led(self, *, above: int = 0, seconds: float = 20.0) -> Running:
         """Wait until somebody leads in an epoch above this and has published in it."""
 
@@ -138,6 +143,32 @@ class ProxiedFleet(Fleet):
 
 
 @asynccontextmanager
+async def steady(fleet: Fleet, pools: int, *, overlap_seconds: float = 0.0) -> AsyncIterator[None]:
+    """Wait until the fleet is settled; at the end nobody was dead or lost a group, no map, share or
+    route went back, and no two led.
+
+    Args:
+        overlap_seconds: for how long two may lead in all.
+    """
+    owners = await fleet.settled(pools)
+    routes = await fleet.routes()
+    watch = Watch(fleet, owners)
+    watching = asyncio.create_task(watch.run())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+    assert not watch.problems, watch.problems[:5]
+    assert watch.overlap_seconds <= overlap_seconds
+    for worker in fleet.workers.values():
+        versions = [share.version for share in worker.history]
+        assert versions == sorted(set(versions))
+    assert _picked(await fleet.routes(), owners) == _picked(routes, owners)
+
+
+@asynccontextmanager
 async def proxied_fleet(
     folder: Path,
     port: int,
@@ -149,39 +180,24 @@ async def proxied_fleet(
     workers: int = 2,
     pools: int = 6,
 ) -> AsyncIterator[ProxiedFleet]:
-    """A settled fleet; at the end nobody was dead or lost a group, no two led, nothing went back.
+    """A fleet that is and stays `steady`.
 
     Args:
         port: of the server; the test itself reaches it without a proxy.
         redis: further settings of every client.
         election: the lease's timers.
-        overlap_seconds: for how long two may lead in all.
     """
     settings = replace(redis or RedisSettings(), url=f"redis://127.0.0.1:{port}/0")
     fleet = ProxiedFleet(folder, port, settings, election or ElectionSettings())
-    watching: asyncio.Task[None] | None = None
     try:
         fleet.pools(*[f"pool-{n}" for n in range(pools)])
         for n in range(workers):
             await fleet.worker(f"worker-{n}")
         for n in range(coordinators):
             await fleet.coordinator(f"coordinator-{n}")
-        owners = await fleet.settled(pools)
-        routes = await fleet.routes()
-        watch = Watch(fleet, owners)
-        watching = asyncio.create_task(watch.run())
-        yield fleet
-        assert not watch.problems, watch.problems[:5]
-        assert watch.overlap_seconds <= overlap_seconds
-        for worker in fleet.workers.values():
-            versions = [share.version for share in worker.history]
-            assert versions == sorted(set(versions))
-        assert _picked(await fleet.routes(), owners) == _picked(routes, owners)
+        async with steady(fleet, pools, overlap_seconds=overlap_seconds):
+            yield fleet
     finally:
-        if watching is not None:
-            watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
         await fleet.close()
 
 

@@ -68,10 +68,6 @@ class Sentinel:
             return dict(zip(words[::2], words[1::2], strict=False))
         return {}
 
-    def pause(self) -> None:
-        """SIGSTOP: it accepts connections and says nothing."""
-        os.killpg(self._process.pid, signal.SIGSTOP)
-
     def kill(self) -> None:
         """SIGKILL."""
         with contextlib.suppress(ProcessLookupError):

@@ -121,6 +121,7 @@ async def test_killed_and_emptied_under_load(tmp_path: Path, server: Valkey) -> 
             leader = await fleet.led(above=before.version.epoch)
             assert leader.map is not None
             await fleet.in_store(leader.map.version)
+            await until(lambda: fleet.known_leaders() == {leader.app.id}, what="all know")  # noqa: B023
         await until(lambda: "extra-5-epp" in fleet.owners(), what="the last pool is placed")
 
 

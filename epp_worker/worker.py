@@ -234,7 +234,7 @@ class Worker:
             addresses=self.addresses,
             zone=own.zone,
             node=own.node,
-            version=_VERSION,
+            version=f"{_VERSION}+{own.release}" if own.release else _VERSION,
             weight=own.weight,
             started=self._started,
             draining=self._leaving(),

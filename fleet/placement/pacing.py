@@ -24,6 +24,11 @@ class Running:
     accepts: bool
 
 
+LONGEST = 12
+"""A mix of versions is no roll-out any more after this many `rollout_seconds` (an hour), however
+many workers come and go: two Deployments side by side, scaled all the time, are balanced too."""
+
+
 class BalancePace:
     """Moves for balance alone: a share of all groups in a round, and a rest after each round."""
 
@@ -47,7 +52,7 @@ class RolloutWatch:
     """Whether a release is being rolled out, and which one.
 
     Workers of two versions are a roll-out until none of them came, went or began to drain for
-    `rollout_seconds`. Its release is that of the accepting worker that started last: so it is with
+    `rollout_seconds`, and for at most `LONGEST` times as long. Its release is that of the accepting worker that started last: so it is with
     a roll-back too, whose version is the lower one. An old worker that restarts in between is taken
     for the release until the next new one starts: some groups then move once more.
     """
@@ -56,14 +61,21 @@ class RolloutWatch:
         self._seconds = settings.rollout_seconds
         self._seen: frozenset[tuple[str, str, bool]] = frozenset()
         self._changed: float | None = None
+        self._versions: frozenset[str] = frozenset()
+        self._mixed = 0.0
 
     def release(self, workers: Collection[Running], now: float) -> str | None:
         """The version that is being rolled out; None if none is."""
         seen = frozenset((worker.id, worker.incarnation, worker.accepts) for worker in workers)
         if seen != self._seen or self._changed is None:
             self._seen, self._changed = seen, now
+        versions = frozenset(worker.version for worker in workers)
+        if versions != self._versions:
+            self._versions, self._mixed = versions, now
         accepting = [worker for worker in workers if worker.accepts]
-        mixed = len({worker.version for worker in workers}) > 1
-        if not mixed or not accepting or now - self._changed >= self._seconds:
+        still = now - self._changed >= self._seconds
+        if len(versions) < 2 or not accepting or still:
+            return None
+        if now - self._mixed >= LONGEST * self._seconds:
             return None
         return max(accepting, key=lambda worker: (worker.started, worker.id)).version

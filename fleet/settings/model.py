@@ -159,6 +159,10 @@ class WorkerSettings:
     node: str = ""
     """... or at least on another node."""
 
+    release: str = ""
+    """What tells this worker's release from others' of the same software: in a Deployment its
+    pod-template-hash, so that a change of settings is a roll-out too."""
+
     share_poll_seconds: Annotated[float, Range(0.05, 60)] = 1.0
     """How often the worker repairs its share from the store."""
 

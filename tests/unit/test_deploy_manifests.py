@@ -67,6 +67,7 @@ def environment(objects: tuple[Raw, ...], component: str) -> dict[str, str]:
         "status.podIP": "10.1.2.3",
         "spec.nodeName": "node-1",
         "metadata.labels['topology.kubernetes.io/zone']": "",
+        "metadata.labels['pod-template-hash']": "6d5f7c9b8",
     }
     secrets = {
         ("epp-fleet-secrets", "redis-password"): "a" * 64,
@@ -232,8 +233,9 @@ def test_the_job_makes_the_secrets_that_are_mounted(objects: tuple[Raw, ...]) ->
 
 
 def test_a_worker_knows_where_it_is(objects: tuple[Raw, ...], tmp_path: Path) -> None:
-    """Address, node and zone come from the pod; its deletion is found by its id."""
+    """Address, node, zone and release come from the pod; its deletion is found by its id."""
     worker = started(objects, "worker", tmp_path).settings.worker
+    assert worker.release == "6d5f7c9b8"
     assert (worker.advertise_host, worker.node, worker.zone) == ("10.1.2.3", "node-1", "")
 
 

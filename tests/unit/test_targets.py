@@ -180,6 +180,18 @@ def test_a_roll_out_is_workers_of_two_versions_that_come_and_go() -> None:
     assert watch.release(last[1:], 303.0) is None
 
 
+def test_a_mix_of_versions_is_no_roll_out_for_ever() -> None:
+    """Two Deployments side by side, one of them scaled every minute: an hour, then no more."""
+    watch = RolloutWatch(PlacementSettings())
+    old, new = running("a", "1", 10.0), running("b", "2", 20.0)
+    said = {}
+    for minute in range(62):
+        extra = [running("c", "1", 5.0)] if minute % 2 else []
+        said[minute] = watch.release([old, new, *extra], 60.0 * minute)
+    assert {said[minute] for minute in range(60)} == {"2"}
+    assert {said[60], said[61]} == {None}
+
+
 def test_a_roll_back_prefers_the_lower_version_that_comes_back() -> None:
     """Versions are not compared: the later start tells where things go."""
     watch = RolloutWatch(PlacementSettings())

@@ -52,9 +52,10 @@ class RolloutWatch:
     """Whether a release is being rolled out, and which one.
 
     Workers of two versions are a roll-out until none of them came, went or began to drain for
-    `rollout_seconds`, and for at most `LONGEST` times as long. Its release is that of the accepting worker that started last: so it is with
-    a roll-back too, whose version is the lower one. An old worker that restarts in between is taken
-    for the release until the next new one starts: some groups then move once more.
+    `rollout_seconds`, and for at most `LONGEST` times as long. Its release is that of the accepting
+    worker that started last: so it is with a roll-back too, whose version is the lower one. An old
+    worker that restarts in between is taken for the release until the next new one starts: some
+    groups then move once more.
     """
 
     def __init__(self, settings: PlacementSettings) -> None:

@@ -34,7 +34,8 @@ def states(leader: CoordinatorProcess) -> set[str]:
 
 
 async def test_a_leader_that_was_paused_buries_nobody(tmp_path: Path) -> None:
-    """It wakes twice in the same term: no worker is dead, none is told so, and no pool moves."""
+    """It wakes twice in the same term: no worker is dead, none is told so, and no pool moves
+    (kyverno/kyverno#14984: a stopped process wakes and carries on)."""
     manifests = tmp_path / "manifests"
     manifests.mkdir()
     for number in range(WORKERS):

@@ -112,7 +112,7 @@ async def test_sigterm_with_a_peer_waits_for_the_hand_over(tmp_path: Path, valke
 async def test_sigint_or_a_second_sigterm_stops_at_once(
     tmp_path: Path, valkey: Valkey, signals: tuple[signal.Signals, ...]
 ) -> None:
-    """With a stream open; exit 0 and no traceback."""
+    """With a stream open; exit 0 and no traceback (grpc#26123)."""
     with WorkerProcess(tmp_path, redis_url=valkey.url) as worker:
         with_pool(worker)
         await asyncio.to_thread(worker.wait_up)

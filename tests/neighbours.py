@@ -121,9 +121,15 @@ async def neighbourhood(
     own: WorkerSettings | None = None,
     certificates: Callable[[int], Certificates | None] = lambda _: None,
     leader: Certificates | None = None,
+    pod: str = f"{POD}:8000",
 ) -> AsyncIterator[Neighbourhood]:
-    """`worker-0`, `worker-1`, ... over pools a and b, led and introduced."""
-    write_pool(folder, "pool-a", POD)
+    """`worker-0`, `worker-1`, ... over pools a and b, led and introduced.
+
+    Args:
+        pod: where pool a's only pod listens.
+    """
+    ip, port = pod.split(":")
+    write_pool(folder, "pool-a", ip, port=int(port))
     write_pool(folder, "pool-b", "10.0.0.2")
     made = Neighbourhood()
     async with AsyncExitStack() as stack:

@@ -59,9 +59,9 @@ def group_of(pool: str, namespace: str = "ns1") -> GroupKey:
     return GroupKey(namespace, f"{pool}-epp", 9002)
 
 
-def write_pool(folder: Path, name: str, ip: str, *, uid: str = "") -> None:
+def write_pool(folder: Path, name: str, ip: str, *, uid: str = "", port: int = 8000) -> None:
     """A manifest with one pool and one ready pod."""
-    pool = manifest_texts.pool(name)
+    pool = manifest_texts.pool(name, ports=(port,))
     if uid:
         pool["metadata"]["uid"] = uid
     pod = manifest_texts.pod(f"{name}-0", labels={"app": name}, ip=ip)

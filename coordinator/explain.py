@@ -67,6 +67,7 @@ class ExplainedGroup:
         placement: None = not placed yet.
         candidates: the first workers in the ring's order.
         pin: None = no pin, or one that is ignored (which a refusal says).
+        unwell: of the workers that the placement names, those that are suspect or dead.
     """
 
     group: GroupKey
@@ -76,6 +77,7 @@ class ExplainedGroup:
     route: ExplainedRoute | None
     candidates: tuple[str, ...]
     pin: ExplainedPin | None = None
+    unwell: tuple[MemberStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ class Explainer:
                 route=self._route(group, shard_map, written),
                 candidates=ring.candidates(group, CANDIDATES),
                 pin=self._pin(group, members),
+                unwell=_unwell(placements.get(group), members),
             )
             for group in dict.fromkeys((*served, *placements))
         )
@@ -219,6 +222,19 @@ def _placements(ref: PoolRef, shard_map: ShardMap | None) -> dict[GroupKey, Plac
         for group, placement in placements.items()
         if group.namespace == ref.namespace and any(pool.ref == ref for pool in placement.pools)
     }
+
+
+def _unwell(
+    placement: Placement | None, members: Sequence[MemberStatus]
+) -> tuple[MemberStatus, ...]:
+    if placement is None:
+        return ()
+    named = {*placement.owners, placement.standby, placement.moving_to, *placement.draining}
+    return tuple(
+        status
+        for status in members
+        if status.member.id in named and status.state in (MemberState.SUSPECT, MemberState.DEAD)
+    )
 
 
 def _addresses(shard_map: ShardMap, group: GroupKey) -> tuple[str, ...]:

@@ -47,6 +47,16 @@ class PinDocument(msgspec.Struct, frozen=True):
     workers: tuple[str, ...]
 
 
+class UnwellDocument(msgspec.Struct, frozen=True):
+    """A worker that the placement names and that is suspect or dead; the fields are as in
+    `GET /api/v1/workers`."""
+
+    id: str
+    state: str
+    signal: str | None
+    why: str
+
+
 class GroupDocument(msgspec.Struct, frozen=True):
     """`role`: picker | also-serve | former. The placement's fields are as in the map's pools."""
 
@@ -63,6 +73,7 @@ class GroupDocument(msgspec.Struct, frozen=True):
     draining: tuple[str, ...]
     candidates: tuple[str, ...]
     pin: PinDocument | None
+    unwell: tuple[UnwellDocument, ...] = ()
 
 
 class ClaimDocument(msgspec.Struct, frozen=True):
@@ -142,6 +153,15 @@ def _group(each: ExplainedGroup) -> GroupDocument:
         draining=() if placement is None else placement.draining,
         candidates=each.candidates,
         pin=None if each.pin is None else PinDocument(each.pin.text, each.pin.workers),
+        unwell=tuple(
+            UnwellDocument(
+                status.member.id,
+                status.state.value,
+                None if status.signal is None else status.signal.value,
+                status.why,
+            )
+            for status in each.unwell
+        ),
     )
 
 

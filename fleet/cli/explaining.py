@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fleet.cli.tables import PHASES, ago
+from fleet.cli.tables import GOOD_STATES, PHASES, ago
 from fleet.cli.where import Fleet, environment, find_fleet
 from fleet.errors import FleetError, SettingsError
 from fleet.local.api import CoordinatorApi
@@ -121,6 +121,10 @@ def group_table(group: Json, now: datetime) -> Table:
     if group["draining"]:
         grid.add_row("draining", _names(group["draining"]))
     grid.add_row("stand-by", group["standby"] or "-")
+    for worker in group.get("unwell", ()):
+        text = Text(f"{worker['id']} is {worker['state']}", style=GOOD_STATES[worker["state"]])
+        why = worker["why"] or worker["signal"]
+        grid.add_row("unwell", text.append(f": {why}", style="default"))
     grid.add_row("ring", _names(group["candidates"]))
     if group.get("pin"):
         grid.add_row("pin", _pin(group["pin"]))

@@ -116,6 +116,15 @@ def test_a_pinned_pool(
     assert expected in output(capsys)
 
 
+def test_an_owner_that_is_suspect(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """It owns the pool; people are told what is wrong with it."""
+    why = "silent: beat 0 s, control 3 s"
+    worker = {"id": "w0", "state": "suspect", "signal": "silent", "why": why}
+    pages[RED] = (200, {**POOL, "groups": [{**GROUP, "unwell": [worker]}]})
+    assert main(["explain", "acme/red"]) == 0
+    assert f"unwell      w0 is suspect: {why}" in output(capsys)
+
+
 def test_a_refused_pool_is_1(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody owns it; reason and remedy are folded, not cut."""
     pages[RED] = (200, REFUSED)

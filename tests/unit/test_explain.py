@@ -29,6 +29,7 @@ from fleet.model import (
     Reason,
     RingSpec,
     ShardMap,
+    Signal,
 )
 from fleet.model.pins import PIN
 from fleet.ring import Ring
@@ -269,3 +270,24 @@ def test_the_file_of_a_route(tmp_path: Path) -> None:
     routes = EdsRoutes(tmp_path, settings=RouteSettings(), clock=LoopClock())
     assert isinstance(routes, Located)
     assert routes.where(group()) == f"EDS file {tmp_path}/ns~epp~9002.json"
+
+
+async def test_who_of_those_named_is_unwell_and_why() -> None:
+    """The owner is suspect, the stand-by is well, and whoever else is dead is no matter of this."""
+    here = await world(pool(), service())
+    here.map = a_map((group(), pool().id))
+    suspect, well, dead = statuses()
+    suspect = replace(
+        suspect,
+        state=MemberState.SUSPECT,
+        signal=Signal.SILENT,
+        why="silent: beat 0 s, control 3 s",
+    )
+    found = here.explainer.explain(
+        pool().ref, shard_map=here.map, members=[suspect, well, dead], written=None
+    )
+    assert found is not None
+    document = explain_document(found, leader=LEADER, answered_by="c")
+    (unwell,) = document.groups[0].unwell
+    assert (unwell.id, unwell.state, unwell.signal) == ("w0", "suspect", "silent")
+    assert unwell.why == why

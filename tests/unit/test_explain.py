@@ -277,12 +277,8 @@ async def test_who_of_those_named_is_unwell_and_why() -> None:
     here = await world(pool(), service())
     here.map = a_map((group(), pool().id))
     suspect, well, dead = statuses()
-    suspect = replace(
-        suspect,
-        state=MemberState.SUSPECT,
-        signal=Signal.SILENT,
-        why="silent: beat 0 s, control 3 s",
-    )
+    why = "silent: beat 0 s, control 3 s"
+    suspect = replace(suspect, state=MemberState.SUSPECT, signal=Signal.SILENT, why=why)
     found = here.explainer.explain(
         pool().ref, shard_map=here.map, members=[suspect, well, dead], written=None
     )

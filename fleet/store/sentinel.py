@@ -1,13 +1,14 @@
 """Asking Sentinels where the primary is.
 
-All are asked at once and the newest configuration among a majority's answers counts: a Sentinel
-that is cut off with the old primary goes on naming it. Connections to Sentinels live for one
+All are asked at once and the newest configuration among the answers counts: a Sentinel that has not
+heard of a fail-over goes on naming the old primary. Connections to Sentinels live for one
 question, so none is left behind (redis/redis-py#3259), and are always made anew, so a retry asks
 again (redis/redis-py#3874).
 """
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 from redis.asyncio.connection import Connection, SSLConnection
@@ -17,6 +18,12 @@ from fleet.settings.store_url import Address, StoreUrl
 from fleet.store.faults import PrimaryUnknown
 
 _MAX_SAID: Final = 300
+_MOMENT_SHARE: Final = 0.1
+"""Of the time-out. Sentinels learn of a fail-over one after the other, up to 2 s apart, so the one
+that has not answered yet may be the only one that knows."""
+
+_Answer = tuple[int, Address]
+"""A Sentinel's configuration epoch, and the primary in it."""
 
 
 class Sentinels:
@@ -54,31 +61,38 @@ class Sentinels:
 
     async def _ask_all(self) -> Address:
         asked = [asyncio.create_task(self._ask(each)) for each in self._url.sentinels]
-        answers: list[tuple[int, Address]] = []
-        problems: list[str] = []
         try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._timeout):
-                    for answer in asyncio.as_completed(asked):
-                        try:
-                            answers.append(await answer)
-                        except PrimaryUnknown as error:
-                            problems.append(str(error))
-                        if 2 * len(answers) > len(asked):
-                            break
+            answers = await self._answers(asked)
         finally:
             for task in asked:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
         if answers:
             return max(answers)[1]
-        silent = len(asked) - len(problems)
-        said = [*problems, *([f"{silent} silent"] if silent else [])]
+        said = [str(task.exception()) for task in asked if not task.cancelled()]
+        silent = len(asked) - len(said)
+        said += [f"{silent} silent"] if silent else []
         raise PrimaryUnknown(
             f"no Sentinel names a primary of {self._url.service!r}: {'; '.join(said)}"[:_MAX_SAID]
         )
 
-    async def _ask(self, sentinel: Address) -> tuple[int, Address]:
+    async def _answers(self, asked: Sequence[asyncio.Task[_Answer]]) -> list[_Answer]:
+        """All of them, or those that came in time: who is silent is waited for a while, but only a
+        moment once a majority has answered."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + self._timeout
+        waiting = set(asked)
+        answers: list[_Answer] = []
+        while waiting and clock() < deadline:
+            done, waiting = await asyncio.wait(
+                waiting, timeout=deadline - clock(), return_when=asyncio.FIRST_COMPLETED
+            )
+            answers += [task.result() for task in done if task.exception() is None]
+            if 2 * len(answers) > len(asked):
+                deadline = min(deadline, clock() + _MOMENT_SHARE * self._timeout)
+        return answers
+
+    async def _ask(self, sentinel: Address) -> _Answer:
         """Its configuration's epoch and the primary's address."""
         connection = self._connection(sentinel)
         try:

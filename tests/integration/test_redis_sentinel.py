@@ -81,6 +81,7 @@ async def through_a_kill(watched: Watched) -> None:
     unknown = await when_answered(lambda: store.renew(guard, ttl_seconds=60.0))
     assert time.monotonic() - begun < 25.0
     assert unknown > 0
+    await when_answered(lambda: store.members())  # the other connections, too
     again = await store.lease()
     assert (again.leader, again.epoch, again.map_version) == (ME, 23, EpochVersion(23, 1))
     assert [beat.member for beat in await store.members()] == [MEMBER]

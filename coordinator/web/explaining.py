@@ -8,7 +8,7 @@ import msgspec
 from coordinator.explain import Explained, ExplainedGroup
 from coordinator.ownership import Claimed, Decision, NotOurs, Refusal
 from coordinator.web.documents import FORMAT, LeaderDocument, timestamp
-from fleet.model import LeaderInfo
+from fleet.model import LeaderInfo, Phase, Placement
 
 LEADER_KNOWS = ("groups.route.version", "groups.service.error")
 
@@ -58,7 +58,8 @@ class UnwellDocument(msgspec.Struct, frozen=True):
 
 
 class GroupDocument(msgspec.Struct, frozen=True):
-    """`role`: picker | also-serve | former. The placement's fields are as in the map's pools."""
+    """`role`: picker | also-serve | former. The placement's fields are as in the map's pools;
+    `note` explains a phase that needs a word."""
 
     group: str
     role: str
@@ -74,6 +75,7 @@ class GroupDocument(msgspec.Struct, frozen=True):
     candidates: tuple[str, ...]
     pin: PinDocument | None
     unwell: tuple[UnwellDocument, ...] = ()
+    note: str | None = None
 
 
 class ClaimDocument(msgspec.Struct, frozen=True):
@@ -153,6 +155,7 @@ def _group(each: ExplainedGroup) -> GroupDocument:
         draining=() if placement is None else placement.draining,
         candidates=each.candidates,
         pin=None if each.pin is None else PinDocument(each.pin.text, each.pin.workers),
+        note=_note(placement),
         unwell=tuple(
             UnwellDocument(
                 status.member.id,
@@ -162,6 +165,16 @@ def _group(each: ExplainedGroup) -> GroupDocument:
             )
             for status in each.unwell
         ),
+    )
+
+
+def _note(placement: Placement | None) -> str | None:
+    if placement is None or placement.phase is not Phase.QUARANTINED:
+        return None
+    held = "it stays on one worker, without a stand-by" if placement.owners else "nobody has it"
+    return (
+        f"workers died soon after they were given it, so {held}; released after a time without "
+        "such a death, or when the pool is changed"
     )
 
 

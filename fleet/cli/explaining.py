@@ -113,6 +113,8 @@ def group_table(group: Json, now: datetime) -> Table:
         since = f" for {ago(group['since'], now)} (since {group['since']})"
         phase.append(since, style="not bold default")
     grid.add_row("phase", phase)
+    if group.get("note"):
+        grid.add_row("note", Text(str(group["note"]), style="yellow"))
     if group["reason"]:
         grid.add_row("reason", str(group["reason"]))
     grid.add_row("owner", _names(group["owners"]))

@@ -199,6 +199,25 @@ async def test_a_pin_and_who_meets_it(pin: str, workers: tuple[str, ...]) -> Non
     assert document.groups[0].pin.workers == workers
 
 
+@pytest.mark.parametrize(
+    ("owners", "expected"), [(("w0",), "stays on one worker"), ((), "nobody has it")]
+)
+async def test_a_group_in_quarantine(owners: tuple[str, ...], expected: str) -> None:
+    """The phase, and what it means; no other phase needs a word."""
+    here = await world(pool(), service())
+    owned = a_map((group(), pool().id))
+    isolated = replace(
+        owned.placements[group()], phase=Phase.QUARANTINED, owners=owners, standby=None
+    )
+    for placement, noted in ((isolated, True), (owned.placements[group()], False)):
+        here.map = replace(owned, placements={group(): placement})
+        found = here.explain()
+        assert found is not None
+        document = explain_document(found, leader=LEADER, answered_by="c")
+        note = document.groups[0].note
+        assert (note is not None and expected in note) is noted
+
+
 async def test_a_group_that_is_being_withdrawn() -> None:
     """The pool names another Service; the map has the old group for a moment."""
     here = await world(pool(service="b"))

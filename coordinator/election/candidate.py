@@ -126,6 +126,9 @@ class Candidate:
         pause = self._renew_seconds * self._rng.uniform(1 - _JITTER, 1 + _JITTER)
         try:
             self._saw(await self._election.observe())
+            if self._standing.leader is None:
+                # What the lease's home has forgotten, routes and workers still tell.
+                self._highest = max(self._highest, self._required, await self._floor())
             if self._free(self._standing):
                 term = await self._acquire()
                 if term is not None:
@@ -160,7 +163,8 @@ class Candidate:
         """Whether to try for the lease now.
 
         A lease that is gone with its epoch was not given up: its home was emptied, and the holder
-        may act for up to one TTL. It has that long to take it again, or to find out.
+        may act for up to one TTL. It has that long to take it again, or to find out. An epoch of
+        which only routes or workers tell was somebody's, too.
         """
         now = self._clock.monotonic()
         if standing.leader is not None or standing.epoch >= self._highest:

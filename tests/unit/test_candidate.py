@@ -150,8 +150,10 @@ async def play() -> AsyncIterator[Play]:
 
 async def test_a_free_lease_is_taken_at_once(play: Play) -> None:
     """With the floor that was handed in; then it is renewed and never acquired again."""
-    play.floor = 4
+    play.floor = play.election.epoch = 4
     play.start()
+    await asyncio.sleep(0.01)
+    assert play.trace == ["acquired 5", "works"]
     await asyncio.sleep(10.0)
     assert play.trace == ["acquired 5", "works"]
     assert play.leadership().valid()
@@ -217,9 +219,20 @@ async def test_a_lease_of_somebody_else_ends_the_term(play: Play) -> None:
     assert play.candidate.standing() == Standing(OTHER, 2)
 
 
+async def test_an_epoch_of_which_only_routes_tell_was_somebodys(play: Play) -> None:
+    """The store restarted empty, and this process never saw the lease of who may act still: the
+    lease is taken when that holder's has surely run out, and not before."""
+    play.floor = 6
+    play.start()
+    await asyncio.sleep(TIMERS.ttl_seconds - 0.1)
+    assert play.trace == []
+    await asyncio.sleep(1.0)
+    assert play.trace == ["acquired 7", "works"]
+
+
 async def test_a_lease_that_is_gone_is_taken_again_higher(play: Play) -> None:
     """The store restarted empty: the holder goes on, above its own epoch, without a stop."""
-    play.floor = 6
+    play.floor = play.election.epoch = 6
     play.start()
     await asyncio.sleep(0.6)
     play.floor = 0

@@ -64,6 +64,7 @@ class Membership:
         self._deaths: list[Death] = []
         self._store_known_since: float | None = None
         self._self_suspect_since: float | None = None
+        self._pods_gone: frozenset[PodAt] = frozenset()
         self._graves = Graves(wall - now)
         self._listened = now
 
@@ -195,6 +196,8 @@ class Membership:
                 whoever beats under the name from elsewhere lives in another pod.
             ending: pods that are being deleted: their workers drain, whatever they say themselves.
         """
+        gone = tuple(gone)
+        self._pods_gone = frozenset(gone)
         lost = {id(life) for pod in gone if (life := self._in_pod(pod)) is not None}
         leaving = {id(life) for pod in ending if (life := self._in_pod(pod)) is not None}
         for life in self._lives.values():
@@ -203,10 +206,7 @@ class Membership:
 
     def _in_pod(self, pod: PodAt) -> Life | None:
         life = self._lives.get(pod.name)
-        if life is None or not pod.host:
-            return life
-        known = life.member.addresses.ext_proc.rpartition(":")[0].strip("[]")
-        return life if known == pod.host else None
+        return life if life is None or _lives_in(life.member, pod) else None
 
     def _life(self, member: Member) -> Life | None:
         life = self._lives.get(member.id)
@@ -304,7 +304,8 @@ class Membership:
         """Whom to keep a control stream to: the living, and strangers that beat at present.
 
         A stranger is an incarnation that beats under a living worker's id from another address or
-        while that one's stream is down, or one that was declared dead: it is owed a last word.
+        while that one's stream is down, or one that was declared dead: it is owed a last word. Not
+        so whoever lives on in a pod that is gone: whatever it became would be dead at once.
         """
         living = [life.member for life in self._lives.values() if life.member.addresses.internal]
         return (*living, *self._beating_strangers(now))
@@ -312,6 +313,8 @@ class Membership:
     def _beating_strangers(self, now: float) -> list[Member]:
         found = []
         for member, beaten in self._strangers.values():
+            if any(_lives_in(member, pod) for pod in self._pods_gone):
+                continue
             life = self._lives.get(member.id)
             here = life is not None and (
                 life.member.addresses.internal == member.addresses.internal
@@ -332,3 +335,9 @@ class Membership:
     def buried(self, now: float) -> tuple[Judged, ...]:
         """Workers that died within the last minute and did not come back under their id."""
         return self._graves.shown(now, self._lives)
+
+
+def _lives_in(member: Member, pod: PodAt) -> bool:
+    """Whether the pod is this worker's; one that never had an address is whoever bears its name."""
+    host = member.addresses.ext_proc.rpartition(":")[0].strip("[]")
+    return member.id == pod.name and pod.host in ("", host)

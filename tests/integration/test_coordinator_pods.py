@@ -158,6 +158,12 @@ async def test_a_worker_whose_pod_vanished_is_replaced_at_once(world: World) -> 
     assert all(world.routed().values())
     signals = {Signal.POD_GONE, None}
     await until(lambda: {each.signal for each in world.app.members()} == signals)
+    (why,) = [each.why for each in world.app.members() if each.signal is Signal.POD_GONE]
+    assert why.startswith("pod gone; ")
+    # It still beats. Told that it is dead it would come back as somebody who is dead at once.
+    for _ in range(15):
+        await asyncio.sleep(0.1)
+        assert len(world.workers[gone].verdicts) <= 1, "told again and again"
 
 
 async def test_a_worker_whose_pod_is_being_deleted_hands_over(world: World) -> None:

@@ -2,7 +2,7 @@
 
 from coordinator.verdicts import Answer, PodAt
 from fleet.model import MemberState, Signal
-from tests.membership_scenes import deaths, fleet_of, listen, report, states, worker
+from tests.membership_scenes import beat, deaths, fleet_of, listen, report, states, worker
 
 
 def test_a_worker_whose_pod_is_gone_is_dead_at_once() -> None:
@@ -79,3 +79,26 @@ def test_a_pod_that_is_being_deleted_drains() -> None:
         "worker-0": MemberState.DRAINING,
         "worker-1": MemberState.ALIVE,
     }
+
+
+def test_who_lives_on_without_a_pod_is_left_alone_until_the_pod_is_listed_again() -> None:
+    """Its container runs on after its pod was deleted by force: told that it is dead it would come
+    back as somebody else, who is dead at once, again and again."""
+    membership, members = fleet_of(3)
+    gone = [PodAt("worker-0", "10.0.0.0")]
+    membership.pods_seen(gone=gone, ending=())
+    assert deaths(membership.judge(0.1)) == {"worker-0": Signal.POD_GONE}
+    beat(membership, members, 0.2)
+    assert members[0] not in membership.contacts(0.2)
+    membership.pods_seen(gone=(), ending=())
+    assert members[0] in membership.contacts(0.3)
+
+
+def test_a_namesake_in_another_pod_is_dialled() -> None:
+    """The pod that is gone had another address."""
+    membership, members = fleet_of(3)
+    membership.pods_seen(gone=[PodAt("worker-0", "10.0.0.0")], ending=())
+    membership.judge(0.1)
+    newcomer = worker(0, "b", host="10.0.9.9")
+    beat(membership, [newcomer, *members[1:]], 0.2)
+    assert newcomer in membership.contacts(0.2)

@@ -6,8 +6,9 @@ the leader writes it all again.
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -106,11 +107,13 @@ class RedisStore:
     async def members(self) -> tuple[MemberBeat, ...]:
         """See `Store.members`."""
         reply = await self._data_link.run(script("members"), (self._members, self._beats), ())
-        (seconds, microseconds), values, scores = reply
-        now = int(seconds) + int(microseconds) / 1e6
-        heard = {name: float(score) for name, score in _pairs(scores)}
+        with _understood(self._members):
+            (seconds, microseconds), values, scores = reply
+            now = int(seconds) + int(microseconds) / 1e6
+            heard = {name: float(score) for name, score in _pairs(scores)}
+            members = sorted(_pairs(values))
         found, unreadable = [], set()
-        for name, raw in sorted(_pairs(values)):
+        for name, raw in members:
             try:
                 member = codec.decode_member(raw, f"{self._members} {_text(name)}")
                 self._same(self._members, member.id, _text(name))
@@ -153,6 +156,7 @@ class RedisStore:
         )
         if blob is None:
             return None
+        blob = _bytes(blob, self._map)
         if len(blob) > _INLINE_BYTES:
             shard_map = await asyncio.to_thread(codec.decode_map, blob, self._map)
         else:
@@ -163,7 +167,7 @@ class RedisStore:
     async def ring(self) -> tuple[RingSpec, EpochVersion] | None:
         """See `Store.ring`."""
         blob = await self._data_link.command("GET", self._ring)
-        return None if blob is None else codec.decode_ring(blob, self._ring)
+        return None if blob is None else codec.decode_ring(_bytes(blob, self._ring), self._ring)
 
     async def share(self, worker: str) -> Share | None:
         """See `Store.share`."""
@@ -171,7 +175,7 @@ class RedisStore:
         blob = await self._data_link.command("GET", key)
         if blob is None:
             return None
-        share = codec.decode_share(blob, key)
+        share = codec.decode_share(_bytes(blob, key), key)
         self._same(key, f"{share.fleet} {share.worker}", f"{self._fleet} {worker}")
         return share
 
@@ -180,11 +184,12 @@ class RedisStore:
         if limit <= 0:
             return ()
         reply = await self._data_link.command("XREVRANGE", self._moves, "+", "-", "COUNT", limit)
+        with _understood(self._moves):
+            entries = [dict(_pairs(fields)) for _, fields in reply]
         found: list[Move] = []
-        for _, fields in reply:
+        for entry in entries:
             if len(found) >= limit:
                 break
-            entry = dict(_pairs(fields))
             last, earlier = entry.get(b"move", b""), entry.get(b"earlier", b"")
             found += codec.decode_moves(last, earlier, self._moves)
         return tuple(found[:limit])
@@ -207,11 +212,13 @@ class RedisStore:
 
     def _lease(self, reply: Reply, what: str) -> Lease:
         _raise_if_refused(reply, what)
-        raw, left, epoch, head = reply
+        with _understood(self._leader):
+            raw, left, epoch, head = reply
+            last, remaining = int(epoch), left / 1000
         return Lease(
             leader=codec.decode_leader(raw, self._leader).info if raw else None,
-            epoch=int(epoch),
-            remaining_seconds=left / 1000,
+            epoch=last,
+            remaining_seconds=remaining,
             map_version=self._head_version(head),
         )
 
@@ -255,11 +262,31 @@ def _text(raw: bytes) -> str:
 
 
 def _raise_if_refused(reply: Reply, what: str) -> None:
-    if reply[0] != b"REFUSED":
-        return
-    _, why, holder, epoch = reply
+    """Raises StoreRefused, or FormatError for what no script of ours returns."""
+    with _understood(what):
+        if not isinstance(reply, list):
+            raise TypeError(type(reply).__name__)
+        if reply[0] != b"REFUSED":
+            return
+        _, why, holder, epoch = reply
+        last = int(epoch)
     raise StoreRefused(
-        f"{what}: {_text(why)} (holder {_text(holder) or 'none'}, epoch {int(epoch)})",
+        f"{what}: {_text(why)} (holder {_text(holder) or 'none'}, epoch {last})",
         holder=_text(holder) or None,
-        epoch=int(epoch),
+        epoch=last,
     )
+
+
+@contextlib.contextmanager
+def _understood(what: str) -> Iterator[None]:
+    """Whatever answers in place of the server, a reply of another shape is a FormatError."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise FormatError(f"{what}: not an answer of ours ({error})") from error
+
+
+def _bytes(reply: Reply, key: str) -> bytes:
+    if not isinstance(reply, bytes):
+        raise FormatError(f"{key}: not an answer of ours ({type(reply).__name__})")
+    return reply

@@ -6,6 +6,7 @@ The tenants' pools are of both layouts. A failed request and an answer that is c
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -20,6 +21,49 @@ PER_SECOND = 25.0
 
 LATE_SECONDS = 1.5
 """Traffic goes on for this long, until what a Service's address leads to is known to be new."""
+
+
+CONNECTIONS = "epp_fleet_connections_open"
+SERVED = 'epp_fleet_strays_total{outcome="served"}'
+FORWARDED = 'epp_fleet_strays_total{outcome="forwarded"}'
+HOLDS = "epp_fleet_hold{"
+
+Condition = Callable[[], Awaitable[bool]]
+
+
+def _figures(
+    estate: SliceEstate, worker: str, holds: Callable[[dict[str, float]], bool]
+) -> Condition:
+    async def asked() -> bool:
+        return holds(await estate.fleet.figures(worker))
+
+    return asked
+
+
+def _connected(estate: SliceEstate, worker: str) -> Condition:
+    return _figures(estate, worker, lambda figures: figures[CONNECTIONS] > 0)
+
+
+def _left_alone(estate: SliceEstate, worker: str) -> Condition:
+    return _figures(estate, worker, lambda figures: figures[CONNECTIONS] == 0)
+
+
+def _forgot(estate: SliceEstate, worker: str) -> Condition:
+    return _figures(
+        estate, worker, lambda figures: not any(figures[n] for n in figures if HOLDS in n)
+    )
+
+
+def _owns(estate: SliceEstate, worker: str) -> Condition:
+    async def owns() -> bool:
+        return worker in estate.owners()
+
+    return owns
+
+
+async def _drained(estate: SliceEstate, worker: str) -> None:
+    await estate.fleet.command(worker, "drain")
+    await estate.until_owned_by(set(estate.fleet.workers) - {worker}, "drained")
 
 
 def _assert_nothing_lost(counts: Counts) -> None:
@@ -80,33 +124,39 @@ async def test_a_worker_is_drained_and_used_again(estate: SliceEstate) -> None:
     one, until no connection is left. When it may, it takes pools again.
     """
     name = estate.owner(next(iter(estate.pools)))
-    others = set(estate.fleet.workers) - {name}
-
-    async def connections() -> float:
-        return (await estate.fleet.figures(name))["epp_fleet_connections_open"]
-
-    async def in_use() -> bool:
-        return await connections() > 0
-
-    async def left_alone() -> bool:
-        return await connections() == 0
-
-    async def owns() -> bool:
-        return name in estate.owners()
-
     async with estate.traffic(PER_SECOND) as counts:
-        await eventually(in_use, f"gateways ask {name}")
+        await eventually(_connected(estate, name), f"gateways ask {name}")
         before = await estate.fleet.figures(name)
-        await estate.fleet.command(name, "drain")
-        await estate.until_owned_by(others, "drained")
-        await eventually(left_alone, f"no gateway holds on to {name}")
+        await _drained(estate, name)
+        await eventually(_left_alone(estate, name), f"no gateway holds on to {name}")
         after = await estate.fleet.figures(name)
         await estate.fleet.command(name, "undrain")
-        await eventually(owns, f"{name} owns a pool again")
+        await eventually(_owns(estate, name), f"{name} owns a pool again")
         await asyncio.sleep(LATE_SECONDS)
     _assert_nothing_lost(counts)
-    strays = 'epp_fleet_strays_total{outcome="served"}'
-    assert after[strays] > before[strays], "no connection stuck to it: this test shows nothing"
+    assert after[SERVED] > before[SERVED], "no connection stuck to it: this test shows nothing"
+
+
+async def test_connections_that_wake_up_late_are_served_and_sent_away(estate: SliceEstate) -> None:
+    """Connections through a Service's address that were idle while their pools moved away: the
+    worker behind them has forgotten the pools. It passes their requests on, and sends them away.
+    """
+    name = estate.owner(next(iter(estate.pools)))
+    async with estate.traffic(PER_SECOND) as early:
+        await eventually(_connected(estate, name), f"gateways ask {name}")
+    await _drained(estate, name)
+    await eventually(_forgot(estate, name), f"{name} holds nothing any more")
+    before = await estate.fleet.figures(name)
+    assert before[CONNECTIONS] > 0, "no connection sticks to it: this test shows nothing"
+    async with estate.traffic(PER_SECOND) as counts:
+        await eventually(_left_alone(estate, name), f"no gateway holds on to {name}")
+        await asyncio.sleep(LATE_SECONDS)
+    after = await estate.fleet.figures(name)
+    await estate.fleet.command(name, "undrain")
+    await estate.fleet.until_joined(3)
+    assert early.lost == 0, str(early)
+    _assert_nothing_lost(counts)
+    assert after[FORWARDED] > before[FORWARDED]
 
 
 async def test_a_pool_is_never_written(estate: SliceEstate) -> None:
@@ -119,8 +169,7 @@ async def test_a_pool_is_never_written(estate: SliceEstate) -> None:
     written = await estate.fleet.set_pool_status(ref.name, status)
     assert len(written["status"]["parents"]) == 3
     name = estate.owner(ref)
-    await estate.fleet.command(name, "drain")
-    await estate.until_owned_by(set(estate.fleet.workers) - {name}, "drained")
+    await _drained(estate, name)
     await estate.fleet.command(name, "undrain")
     await estate.fleet.until_joined(3)
     assert await estate.fleet.pool(ref.name) == written

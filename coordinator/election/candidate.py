@@ -23,6 +23,7 @@ from coordinator.election.contract import Election, Standing, Term
 from coordinator.election.leadership import Leadership
 from fleet.clock import Clock
 from fleet.errors import FleetError, StoreRefused, StoreUnavailable
+from fleet.telemetry import RateLimited
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ class Candidate:
         self._emptied_at: float | None = None
         self._required = 0
         self._alarm = asyncio.Event()
+        self._loud = RateLimited(log, clock)
 
     def standing(self) -> Standing:
         """The latest observation; nobody and epoch 0 before the first."""
@@ -140,7 +142,7 @@ class Candidate:
             await self._clock.sleep(BACK_OFF_SECONDS)
             return None
         except FleetError as error:
-            log.warning("lease unknown", extra={"error": str(error)})
+            self._loud.warning("lease unknown", extra={"error": str(error)})
             await self._clock.sleep(pause)  # what is told meanwhile could not be looked at
             return None
         await self._until_changed(pause)
@@ -258,7 +260,8 @@ class Candidate:
         try:
             term, standing = attempt.result()
         except FleetError as error:
-            log.warning("renewal unknown", extra={"epoch": leadership.epoch, "error": str(error)})
+            unsure = {"epoch": leadership.epoch, "error": str(error)}
+            self._loud.warning("renewal unknown", extra=unsure)
             return True
         self._saw(standing)
         if term is None:

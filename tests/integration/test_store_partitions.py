@@ -108,8 +108,8 @@ async def test_killed_and_emptied_under_load(tmp_path: Path, server: Valkey) -> 
     """Pools come and go while the server is flushed four times and killed twice: the map is in the
     store again each time, in a higher epoch than the one that was lost (cortexproject/cortex#4528,
     grafana/dskit#165)."""
-    steady = [f"pool-{n}" for n in range(6)]
-    async with proxied_fleet(tmp_path, server.port) as fleet:
+    steady = [f"pool-{n}" for n in range(40)]
+    async with proxied_fleet(tmp_path, server.port, workers=8, pools=40) as fleet:
         for n in range(6):
             before = (await fleet.led()).map
             assert before is not None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import grpc.aio
 
-from fleet.certificates import Certificates, Role
+from fleet.certificates import Bundle, Certificates, Role
 from fleet.control.messages import WorkerPeer
 from fleet.control.transport import dial
 
@@ -25,11 +25,15 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
 ]
 
 
+RENEWED_SECONDS = 600.0
+"""How long calls may go on whose channel was made with a certificate that is replaced."""
+
+
 class Peers:
     """Every living worker but this one, by id.
 
     Args:
-        closing: has a channel closed soon; must not block.
+        closing: has a channel closed soon, its calls after so many seconds; must not block.
         max_message_bytes: of one message, either way.
         certificates: of the internal port; None = it speaks plaintext.
     """
@@ -39,7 +43,7 @@ class Peers:
         worker: str,
         token: str,
         certificates: Certificates | None,
-        closing: Callable[[grpc.aio.Channel], None],
+        closing: Callable[[grpc.aio.Channel, float | None], None],
         max_message_bytes: int,
     ) -> None:
         self._options = [
@@ -51,7 +55,7 @@ class Peers:
         self._certificates = certificates
         self._closing = closing
         self._known: dict[str, WorkerPeer] = {}
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._channels: dict[str, tuple[grpc.aio.Channel, Bundle | None]] = {}
         self._changed: list[Callable[[], None]] = []
         self.metadata = (("authorization", f"Bearer {token}"),)
         """What every call to a peer carries."""
@@ -81,26 +85,34 @@ class Peers:
         return self._known
 
     def channel(self, worker: str) -> grpc.aio.Channel | None:
-        """The channel to a peer; None if it is not known. Never to be closed by the caller."""
+        """The channel to a peer; None if it is not known. Never to be closed by the caller.
+
+        It reconnects by itself, with the certificate that it was made with: when that is replaced,
+        new calls get a new channel, and the old one goes when its calls have ended.
+        """
         peer = self._known.get(worker)
         if peer is None:
             return None
-        channel = self._channels.get(worker)
-        if channel is None:
-            channel = self._channels[worker] = self.dial(peer.internal)
-        return channel
+        bundle = None if self._certificates is None else self._certificates.bundle()
+        made = self._channels.get(worker)
+        if made is not None and made[1] is not bundle:
+            self._closing(made[0], RENEWED_SECONDS)
+            made = None
+        if made is None:
+            made = self._channels[worker] = (self.dial(peer.internal), bundle)
+        return made[0]
 
     def dial(self, address: str) -> grpc.aio.Channel:
         """A channel of its own to a worker's internal port, to be closed by the caller."""
         return dial(address, self._certificates, Role.WORKER, self._options)
 
     def _drop(self, worker: str) -> None:
-        channel = self._channels.pop(worker, None)
-        if channel is not None:
-            self._closing(channel)
+        made = self._channels.pop(worker, None)
+        if made is not None:
+            self._closing(made[0], None)
 
     async def close(self) -> None:
         """Close every channel."""
-        channels, self._channels = list(self._channels.values()), {}
+        made, self._channels = list(self._channels.values()), {}
         self._known = {}
-        await asyncio.gather(*(channel.close(None) for channel in channels))
+        await asyncio.gather(*(channel.close(None) for channel, _ in made))

@@ -216,8 +216,8 @@ class Worker:
             self.ext_proc.tick()
             last = now
 
-    def _close_soon(self, channel: grpc.aio.Channel) -> None:
-        self.supervisor.spawn(channel.close(None), "close a channel")
+    def _close_soon(self, channel: grpc.aio.Channel, grace: float | None) -> None:
+        self.supervisor.spawn(channel.close(grace), "close a channel")
 
     def _failed(self, reason: str) -> None:
         self.publish_health()

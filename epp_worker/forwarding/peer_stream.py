@@ -11,10 +11,15 @@ from typing import Any
 
 from epp_worker.http2.contract import GrpcConnection, StreamHandler
 from fleet.control.messages import FORWARD_METHOD
+from fleet.errors import FleetError
 from fleet.model import GroupKey
 
 UNSENT_BYTES = 256 * 1024
 """While more waits for the peer, nothing is read of its call."""
+
+
+class PeerGone(FleetError):
+    """The peer's call is over."""
 
 
 class PeerConnection:
@@ -85,7 +90,10 @@ class PeerStream:
         """Give the handler all that the peer sends, until either side has ended."""
         while self.ended is None:
             await self._readable.wait()
-            message = await context.read()
+            try:
+                message = await context.read()
+            except Exception:  # noqa: BLE001 - grpcio has many names for a call that is over
+                return
             if not isinstance(message, bytes):
                 self._half_closed(handler)
                 return
@@ -100,13 +108,20 @@ class PeerStream:
             handler.half_closed()
 
     async def write(self, context: Any) -> tuple[int, str]:
-        """Send all that is answered; returns the status, once there is one."""
+        """Send all that is answered; returns the status, once there is one.
+
+        Raises:
+            PeerGone: the call is over.
+        """
         while True:
             await self._news.wait()
             self._news.clear()
             while self._unsent:
                 message = self._unsent[0]
-                await context.write(message)
+                try:
+                    await context.write(message)
+                except Exception as error:
+                    raise PeerGone from error  # grpcio has many names for it
                 self._unsent.popleft()
                 self._unsent_bytes -= len(message)
                 self._paced()

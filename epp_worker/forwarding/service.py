@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from epp_worker.forwarding.calls import GROUP_KEY, SAID_KEY
-from epp_worker.forwarding.peer_stream import PeerStream
+from epp_worker.forwarding.peer_stream import PeerGone, PeerStream
 from epp_worker.http2.contract import StreamHandler
 from epp_worker.http2.counters import Counters
 from fleet.certificates import Certificates, Role
@@ -98,6 +98,8 @@ class ForwardService:
         )
         try:
             code, message = await stream.write(context)
+        except PeerGone:
+            return CANCELLED
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
@@ -112,8 +114,6 @@ class ForwardService:
     async def _read(self, context: Context, stream: PeerStream, handler: StreamHandler) -> None:
         try:
             await stream.read(context, handler)
-        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
-            return  # the call is over: whoever serves it is cancelled
         except Exception as error:  # noqa: BLE001 - one stream's fault must not spread
             # Not the error's text: it may quote a prompt.
             extra = {"error": type(error).__name__}

@@ -31,6 +31,7 @@ class FakeContext:
         self.says: asyncio.Queue[object] = asyncio.Queue()
         self.takes = asyncio.Event()
         self.takes.set()
+        self.over = False
         self.got: list[bytes] = []
         self.code: object = None
         self.details = ""
@@ -47,6 +48,8 @@ class FakeContext:
 
     async def write(self, message: bytes) -> None:
         await self.takes.wait()
+        if self.over:
+            raise asyncio.InvalidStateError("RPC already finished.")
         self.got.append(message)
 
     def set_code(self, code: object) -> None:
@@ -148,6 +151,18 @@ async def test_a_peer_that_goes_is_a_reset() -> None:
     assert made.handlers[0].events == [b"1", "aborted"]
     assert made.counters.streams_total[1] == 1
     assert made.counters.streams_open == 0
+
+
+async def test_an_answer_for_a_peer_that_is_gone_is_no_fault() -> None:
+    """It is a reset like any other; nothing is logged as a fault."""
+    made, context = Bench(), FakeContext()
+    context.over = True
+    task = await made.call(context)
+    context.says.put_nowait(b"1")
+    await task
+    assert made.handlers[0].events == [b"1", "aborted"]
+    assert made.counters.streams_total[1] == 1
+    assert made.counters.handler_errors == 0
 
 
 async def test_a_fault_of_ours_ends_its_own_stream_only() -> None:

@@ -13,7 +13,7 @@ from epp_worker.handover.counts import StreamCounts
 from epp_worker.handover.rows import take_over
 from epp_worker.holds import SCRAPING
 from epp_worker.scheduling.pool import PoolState
-from epp_worker.scheduling.state_merge import forget_speaker, keep_living
+from epp_worker.scheduling.state_merge import begin_anew, forget_speaker, keep_living
 from epp_worker.wheel import Lane
 from fleet.control.state_messages import MAX_GROUPS, Feed, GroupStart, PoolRows, decode_rows
 from fleet.errors import FormatError
@@ -72,7 +72,7 @@ class Hearing:
         for _, pool_id in start.pools:
             pool = self._pool(start.group, pool_id)
             if pool is not None:
-                forget_speaker(pool, intake.speaker)
+                begin_anew(pool, intake.speaker)
 
     def rows(self, intake: "Intake", group: GroupKey, pool_id: PoolId, rows: PoolRows) -> None:
         """Present values of a pool."""

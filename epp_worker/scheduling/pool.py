@@ -121,14 +121,14 @@ class EndpointState:
         A value that the page did not have is unknown from now on. A page with none of them proves
         only that the server answers.
         """
-        before = (self.waiting, self.running, self.kv, self.failures)
+        before = (self.waiting, self.running, self.kv, self.failures, self.inflight_seen)
         self.failures = 0
         self.refused = False
         self.waiting, self.running, self.kv = waiting, running, kv
         if waiting is not None or running is not None or kv is not None:
             self.metrics_at = at
             self.inflight_seen = inflight
-        if self.touched is not None and before != (waiting, running, kv, 0):
+        if self.touched is not None and before != (waiting, running, kv, 0, self.inflight_seen):
             self.touched(self)
 
     def scrape_failed(self, *, refused: bool) -> None:

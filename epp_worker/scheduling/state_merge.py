@@ -21,6 +21,12 @@ def hear_counts(pool: PoolState, speaker: str, origin: str, counts: Mapping[str,
     _count_anew(pool, pool.origins.hear(speaker, origin, counts))
 
 
+def begin_anew(pool: PoolState, speaker: str) -> None:
+    """`speaker` is about to say again what is in flight: nothing of what it said before counts."""
+    if pool.origins is not None:
+        _count_anew(pool, pool.origins.forget(speaker))
+
+
 def forget_speaker(pool: PoolState, speaker: str) -> None:
     """What `speaker` said of requests in flight is void."""
     if pool.origins is not None:

@@ -16,6 +16,7 @@ import msgspec
 MAX_PAIRS = 16_384
 """Pairs in one table; the one unseen for longest goes."""
 MAX_KEY_CHARS = 256
+"""Longer keys and addresses are not remembered."""
 RESOLUTION_SECONDS = 1.0
 """A pair that is told to be newer by less is not news."""
 
@@ -85,8 +86,7 @@ class SeenTable:
 
     def note(self, key: str, address: str) -> None:
         """The key is at this endpoint now."""
-        if len(key) <= MAX_KEY_CHARS:
-            self._put((key, address), self._now(), news=True)
+        self._put((key, address), self._now(), news=True)
 
     def at(self, key: str) -> Mapping[str, float]:
         """Where the key was seen, and how many seconds ago."""
@@ -97,6 +97,8 @@ class SeenTable:
         return len(self._seen)
 
     def _put(self, pair: tuple[str, str], at: float, *, news: bool) -> None:
+        if max(map(len, pair)) > MAX_KEY_CHARS:
+            return
         self._seen[pair] = at
         self._seen.move_to_end(pair)
         self._addresses.setdefault(pair[0], set()).add(pair[1])
@@ -159,7 +161,7 @@ class SeenTable:
         for key, address, age in pairs:
             at = now - max(0, age) / 1000
             known = self._seen.get((key, address))
-            if len(key) <= MAX_KEY_CHARS and (known is None or at > known + RESOLUTION_SECONDS):
+            if known is None or at > known + RESOLUTION_SECONDS:
                 self._put((key, address), at, news=relay)
 
     def clear_origin(self, origin: str) -> None:

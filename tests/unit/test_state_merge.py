@@ -7,6 +7,7 @@ import pytest
 from epp_worker.scheduling.contract import PickRequest, Refusal
 from epp_worker.scheduling.pool import NEVER, EndpointState, PoolState, ToldMetrics
 from epp_worker.scheduling.state_merge import (
+    begin_anew,
     forget_speaker,
     hear_counts,
     hear_metrics,
@@ -89,6 +90,16 @@ def test_a_speaker_that_ends_takes_its_counts_along(pool: PoolState) -> None:
     hear_counts(pool, "c", "life-c", {ONE: 1})
     forget_speaker(pool, "b")
     assert at(pool, ONE).inflight == 1
+
+
+def test_a_speaker_that_says_it_all_again_changes_nothing(pool: PoolState) -> None:
+    """A new stream begins with a snapshot. Were its requests taken for new ones in between, the
+    metrics would seem not to have shown them."""
+    hear_counts(pool, "b", "life-b", {ONE: 6})
+    at(pool, ONE).scraped(waiting=1.0, running=0.0, kv=0.0, at=999.5, inflight=6)
+    begin_anew(pool, "b")
+    hear_counts(pool, "b", "life-b", {ONE: 6})
+    assert (at(pool, ONE).inflight, at(pool, ONE).inflight_seen) == (6, 6)
 
 
 def test_who_does_not_scrape_takes_what_it_is_told(pool: PoolState) -> None:

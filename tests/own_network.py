@@ -46,7 +46,9 @@ def configure() -> None:
 def own_network() -> Iterator[None]:
     """This thread, and all threads and processes that it starts, are in there until it ends.
 
-    Sockets that were open before stay in the network that they are of.
+    Sockets that were open before, and threads that run already, stay in the network that they are
+    of. So do threads that outlive the block: use nothing in it that keeps some for the process'
+    life, such as gRPC.
 
     Raises:
         NoNetwork: `ip` is missing, or the kernel does not let us.

@@ -14,7 +14,6 @@ from epp_worker.hearsay.seeds import Seeds
 from epp_worker.hearsay.service import HoldsService
 from epp_worker.holdings import Holdings
 from fleet.control.peer_messages import Holds
-from fleet.store.contract import Store
 from fleet.telemetry import RateLimited
 
 if TYPE_CHECKING:
@@ -59,13 +58,14 @@ def holds_of(fleet: str, worker: str, holdings: Holdings) -> Holds:
     return Holds(fleet, worker, holdings.incarnation, holdings.applied, holdings.named())
 
 
-def listen_to_peers(worker: "Worker", store: Store) -> Hearsay:
+def listen_to_peers(worker: "Worker", seeds: Seeds) -> Hearsay:
     """What asks the others while nobody else tells this worker what to hold."""
     holdings = worker.holdings
 
     def asker() -> Asker:
-        seen = holdings.seen.epoch
-        return Asker(worker.settings.fleet, worker.id, holdings.incarnation, seen)
+        fleet, seen = worker.settings.fleet, holdings.seen.epoch
+        holds = holds_of(fleet, worker.id, holdings)
+        return Asker(fleet, worker.id, holdings.incarnation, seen, holds)
 
     def told() -> bool:
         return holdings.told and not holdings.hearsay
@@ -74,10 +74,9 @@ def listen_to_peers(worker: "Worker", store: Store) -> Hearsay:
         return worker.control.leader() is not None
 
     def heard(adoption: Adoption) -> None:
-        worker.peers.introduce(adoption.peers)
+        worker.peers.introduce({**worker.peers.all(), **adoption.peers})
         worker.whereabouts.learn(adoption.owners)
         if adoption.share is not None:
             worker.apply(adoption.share, hearsay=True)
 
-    seeds = Seeds(worker.settings.worker.peers, store)
     return Hearsay(seeds, worker.peers, asker=asker, told=told, led=led, heard=heard)

@@ -25,6 +25,7 @@ from epp_worker.extproc.usage import CopyBudget
 from epp_worker.gathering import gather
 from epp_worker.handover.streams import state_streams
 from epp_worker.health import HealthService, pool_statuses, process_statuses
+from epp_worker.hearsay.seeds import Seeds
 from epp_worker.holdings import Holdings
 from epp_worker.holds import Ruling
 from epp_worker.http2.limits import Http2Limits
@@ -176,7 +177,7 @@ class Worker:
             forward_streams(self, own.max_buffered_bytes // _STRAY_SHARE, limited),
             holds_service(self, limited),
         ]
-        self.hearsay = listen_to_peers(self, given.store)
+        self.hearsay = listen_to_peers(self, Seeds(own.peers, given.store))
         self.holdings.on_change(self._changed)
 
     # Life.

@@ -48,12 +48,14 @@ class Asker:
 
     Attributes:
         seen_epoch: highest epoch that it has seen anywhere.
+        holds: what it has from earlier answers: who answers later may know less.
     """
 
     fleet: str
     worker: str
     incarnation: str
     seen_epoch: int
+    holds: Holds
 
 
 def adopt(asker: Asker, answers: Iterable[Heard]) -> Adoption:
@@ -68,9 +70,9 @@ def adopt(asker: Asker, answers: Iterable[Heard]) -> Adoption:
         for one in sorted(heard, key=lambda one: one.holds.version)
     }
     told = [
-        one.holds
-        for one in heard
-        if one.holds.version > NONE and one.holds.version.epoch >= asker.seen_epoch
+        holds
+        for holds in (asker.holds, *(one.holds for one in heard))
+        if holds.version > NONE and holds.version.epoch >= asker.seen_epoch
     ]
     if not told:
         return Adoption(None, (), peers)

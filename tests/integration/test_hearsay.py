@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from epp_worker.hearsay.seeds import Seeds
+from epp_worker.neighbourhood import listen_to_peers
+from fleet.clock import SystemClock
 from fleet.control.messages import Assign
 from fleet.model import Hold
+from fleet.store.memory import MemoryStore
 from tests.neighbours import AUTHORITY, GROUP, POD, Neighbourhood, neighbourhood, settings
 from tests.worker_inprocess import (
     Gateway,
@@ -20,6 +24,7 @@ from tests.worker_inprocess import (
     until,
 )
 
+CLOCK = SystemClock()
 OTHER = group_of("pool-b")
 
 
@@ -143,6 +148,18 @@ async def test_the_stores_share_counts_for_more(tmp_path: Path) -> None:
         running.worker.apply(running.share(7, 1, "worker-1", pool_b=Hold.STANDBY))
         assert holdings.hearsay is False
         assert holdings.holds()[OTHER] is Hold.STANDBY
+
+
+async def test_peers_that_answer_no_more_take_nothing_away(tmp_path: Path) -> None:
+    """Asked again, only the one answers that knows nothing of the group."""
+    async with leaderless(tmp_path) as made, newcomer(tmp_path, made, 1, 2) as running:
+        worker = running.worker
+        await until(lambda: worker.holdings.told, "the peers' answers")
+        seeds = Seeds(made[2].worker.addresses.internal, MemoryStore(CLOCK, running.server))
+        fewer = listen_to_peers(worker, seeds)
+        await fewer.once()
+        assert worker.holdings.holds() == {GROUP: Hold.OWNER}
+        assert set(worker.peers.all()) == {"worker-1", "worker-2"}
 
 
 async def test_a_peer_that_was_told_nothing_tells_nothing(tmp_path: Path) -> None:

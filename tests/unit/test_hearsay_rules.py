@@ -14,7 +14,8 @@ from fleet.control.peer_messages import (
 from fleet.errors import FormatError
 from fleet.model import EpochVersion, GroupKey, Hold, PoolId, PoolRef, Share, ShareEntry
 
-ME = Asker("f", "w0", "i0", 0)
+NOTHING = Holds("f", "w0", "i0", EpochVersion(0, 0), ())
+ME = Asker("f", "w0", "i0", 0, NOTHING)
 
 
 def group(name: str) -> GroupKey:
@@ -83,10 +84,22 @@ def test_an_older_leaders_word_makes_nothing_ours() -> None:
 
 def test_epochs_below_the_highest_seen_do_not_count() -> None:
     """Neither for the share nor for owners; who is there is known all the same."""
-    asker = Asker("f", "w0", "i0", 5)
+    asker = Asker("f", "w0", "i0", 5, NOTHING)
     adoption = adopt(asker, [heard("w1", (4, 9), entry("a", Hold.STANDBY, "w0"))])
     assert (adoption.share, adoption.owners) == (None, ())
     assert set(adoption.peers) == {"w1"}
+
+
+def test_what_was_heard_before_stays_until_somebody_knows_better() -> None:
+    """The stand-by of pool a does not answer any more, pool b has gone to w2 by a later map."""
+    before = heard("w0", (3, 7), entry("a", Hold.OWNER, "w0"), entry("b", Hold.OWNER, "w0")).holds
+    asker = Asker("f", "w0", "i0", 3, before)
+    assert adopt(asker, []).share == Share("f", "w0", "i0", EpochVersion(3, 7), before.entries)
+    adoption = adopt(asker, [heard("w2", (3, 9), entry("b", Hold.OWNER, "w2"))])
+    assert adoption.share is not None
+    assert adoption.share.version == (3, 9)
+    assert adoption.share.entries == (entry("a", Hold.OWNER, "w0"),)
+    assert adoption.owners == (OwnerOf(group("b"), "w2"),)
 
 
 def test_a_young_fleet_tells_nothing() -> None:

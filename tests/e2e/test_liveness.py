@@ -177,19 +177,39 @@ async def test_a_container_that_restarts_behind_open_ports_is_known_by_its_incar
         assert after.member.incarnation != before.member.incarnation
 
 
+async def test_a_worker_whose_loop_lags_lives(tmp_path: Path, valkey: Valkey) -> None:
+    """It stands still for half of the TTL again and again, so that beats and reports come late."""
+    ttl = 3.0
+    async with scene(tmp_path, valkey.url, ttl=ttl) as at:
+        before = at.fleet.owners()
+        first = at.status("victim-0")
+        for _ in range(3):
+            at.harmed[0].process.signal(signal.SIGSTOP)
+            await asyncio.sleep(ttl / 2)
+            at.harmed[0].process.signal(signal.SIGCONT)
+            await asyncio.sleep(ttl / 8)
+        await until(lambda: at.state("victim-0") is MemberState.ALIVE, seconds=PATIENCE)
+        again = at.status("victim-0")
+        assert first is not None
+        assert again is not None
+        assert again.member.incarnation == first.member.incarnation
+        assert not at.recorded("victim-0")
+        assert at.fleet.owners() == before
+
+
 # Silence of one channel, and of both.
 
 
 async def test_a_control_stream_that_is_cut_while_beats_go_on_kills_nobody(
     tmp_path: Path, valkey: Valkey
 ) -> None:
-    """For three TTLs. It is suspect, keeps what it owns, and goes on as the same incarnation."""
+    """For two TTLs and a half. It is suspect, keeps what it owns, and goes on as the same incarnation."""
     async with scene(tmp_path, valkey.url, proxied=True) as at:
         before = at.fleet.owners()
         first = at.status("victim-0")
         await at.harmed[0].cut("internal")
         alive = lambda: at.state("victim-0") is not MemberState.DEAD  # noqa: E731
-        await holds(alive, 3 * TTL, "dead by one silent channel")
+        await holds(alive, 2.5 * TTL, "dead by one silent channel")
         status = at.status("victim-0")
         assert status is not None
         assert (status.state, status.signal) == (MemberState.SUSPECT, Signal.SILENT)
@@ -213,7 +233,7 @@ async def test_beats_that_are_cut_while_the_control_stream_stands_kill_nobody(
         before = at.fleet.owners()
         await at.harmed[0].cut("store")
         alive = lambda: at.state("victim-0") is not MemberState.DEAD  # noqa: E731
-        await holds(alive, 2 * TTL, "dead by one silent channel")
+        await holds(alive, 1.5 * TTL, "dead by one silent channel")
         assert at.fleet.owners() == before
         await at.harmed[0].mend("store")
         await until(lambda: at.state("victim-0") is MemberState.ALIVE, seconds=PATIENCE)
@@ -240,7 +260,7 @@ async def test_without_the_store_the_health_port_decides(tmp_path: Path) -> None
                 valkey.kill()
                 await at.harmed[0].cut("internal")
                 alive = lambda: at.state("victim-0") is not MemberState.DEAD  # noqa: E731
-                await holds(alive, 3 * TTL, "dead though its health port answers")
+                await holds(alive, 2.5 * TTL, "dead though its health port answers")
                 began = time.monotonic()
                 await at.harmed[0].cut("health")
                 status = await at.dead("victim-0")

@@ -203,7 +203,7 @@ async def test_a_worker_whose_loop_lags_lives(tmp_path: Path, valkey: Valkey) ->
 async def test_a_control_stream_that_is_cut_while_beats_go_on_kills_nobody(
     tmp_path: Path, valkey: Valkey
 ) -> None:
-    """For two TTLs and a half. It is suspect, keeps what it owns, and goes on as the same incarnation."""
+    """For two TTLs and a half: suspect, it keeps what it owns, and goes on as the same life."""
     async with scene(tmp_path, valkey.url, proxied=True) as at:
         before = at.fleet.owners()
         first = at.status("victim-0")

@@ -76,12 +76,25 @@ def moves_table(history: Json, now: datetime) -> Table:
     return table
 
 
+def deaths(history: Json) -> list[Text]:
+    """A line for each death that moved something, the latest first: what it was known by."""
+    found = [
+        f"{move['target'] if move['outcome'] == 'gainer_dead' else move['source']} in map "
+        f"{move['epoch']}.{move['version']}: {move['why']}"
+        for move in history["moves"]
+        if move.get("why")
+    ]
+    return [Text(line, style="dim") for line in dict.fromkeys(found)]
+
+
 def _print(history: Json) -> None:
     console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
     if not history["under_way"] and not history["moves"]:
         console.print("nothing has moved")
         return
     console.print(moves_table(history, datetime.now(UTC)))
+    for line in deaths(history):
+        console.print(line)
 
 
 def history(arguments: argparse.Namespace) -> int:

@@ -37,16 +37,25 @@ def _write_json(value: object) -> None:
     sys.stdout.write(json.dumps(value, indent=2) + "\n")
 
 
+def _workers(console: Console, workers: Mapping[str, Any]) -> int:
+    """The table, and why somebody is suspect or dead; how many lines that took."""
+    console.print(tables.workers_table(workers))
+    concerns = tables.concerns(workers)
+    for line in concerns:
+        console.print(line)
+    return len(concerns)
+
+
 def _status(shard_map: Mapping[str, Any], workers: Mapping[str, Any]) -> None:
     console = _console()
     console.print(tables.headline(shard_map))
     console.print()
-    console.print(tables.workers_table(workers))
+    concerned = _workers(console, workers)
     console.print()
     pools = tables.order(shard_map["pools"])
     room = len(pools)
     if console.is_terminal:
-        room = max(LEAST_ROWS, console.height - len(workers["workers"]) - 7)
+        room = max(LEAST_ROWS, console.height - len(workers["workers"]) - concerned - 7)
     console.print(tables.pools_table(pools[:room], datetime.now(UTC), console.width))
     if len(pools) > room:
         console.print(f"... and {len(pools) - room} more: epp-fleet pools", style="dim")
@@ -79,7 +88,7 @@ def show(name: str, arguments: argparse.Namespace) -> int:
             console = _console()
             console.print(tables.pools_table(pools, datetime.now(UTC), console.width))
         else:
-            _console().print(tables.workers_table(workers))
+            _workers(_console(), workers)
         missing = tables.unowned(shard_map)
     except (KeyError, TypeError) as error:
         raise FleetError(f"the coordinator's answer lacks something: {error}") from error

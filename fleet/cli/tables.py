@@ -57,11 +57,8 @@ def _load(load: object) -> str:
 
 
 def workers_table(workers: Json) -> Table:
-    """One row a worker; why somebody is suspect or dead comes last, where there is one."""
+    """One row a worker."""
     table = _table("WORKER", "STATE", "OWNED", "STANDBY", "LOAD", "LAG", "SEEN")
-    explained = any(worker.get("why") for worker in workers["workers"])
-    if explained:
-        table.add_column("WHY", overflow="fold")
     for worker in workers["workers"]:
         state = _coloured(str(worker["state"]), GOOD_STATES)
         if worker.get("signal"):
@@ -75,9 +72,17 @@ def workers_table(workers: Json) -> Table:
             _load(worker.get("load")),
             f"{lag:.0f} ms" if isinstance(lag, int | float) else "-",
             f"{worker['epoch']}.{worker['version']}",
-            *((str(worker.get("why") or ""),) if explained else ()),
         )
     return table
+
+
+def concerns(workers: Json) -> list[Text]:
+    """A line for each worker that is suspect or dead: what of, and since when."""
+    return [
+        Text(f"{worker['id']}: {worker['why']}", style="dim")
+        for worker in workers["workers"]
+        if worker.get("why")
+    ]
 
 
 def order(pools: Sequence[Json]) -> list[Json]:

@@ -103,10 +103,14 @@ def test_workers_table(load: object, shown: str) -> None:
     }
     line = _text(tables.workers_table({"workers": [worker]})).splitlines()[1]
     assert line.split() == ["worker-0", "dead", "(refused)", "2", "1", shown, "1", "ms", "3.9"]
-    why = "refused: both ports, 0.1 s ago"
-    text = _text(tables.workers_table({"workers": [{**worker, "why": why}]}), 120).splitlines()
-    assert text[0].split()[-1] == "WHY"
-    assert text[1].endswith(why)
+
+
+def test_why_a_worker_is_suspect_or_dead() -> None:
+    """A line for each; none for those that are well, or of a coordinator that does not say."""
+    workers = [{"id": "w0", "why": ""}, {"id": "w1"}, {"id": "w2", "why": "pod gone; beat 0.1 s"}]
+    assert [line.plain for line in tables.concerns({"workers": workers})] == [
+        "w2: pod gone; beat 0.1 s"
+    ]
 
 
 def test_headline_counts_what_has_no_owner() -> None:

@@ -175,6 +175,18 @@ def test_one_row_a_move(pages: Pages, capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[2][-3:] == ["1.25", "s", "3.7"]
 
 
+def test_a_death_is_told_once(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """Below the moves that followed from it: who, and what it was known by."""
+    lost = {**HISTORY["moves"][0], "source": "w1", "reason": "owner_dead", "why": "pod gone"}
+    gainer = {**lost, "target": "w2", "outcome": "gainer_dead", "why": "silent: beat 2.1 s"}
+    pages[ALL] = (200, {**HISTORY, "moves": [lost, {**lost, "group": "ns/c:1"}, gainer]})
+    assert main(["history"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "w1 in map 3.7: pod gone",
+        "w2 in map 3.7: silent: beat 2.1 s",
+    ]
+
+
 def test_as_json(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
     """The API's own document; of one pool, as many as asked for."""
     pages["/api/v1/history?limit=5&pool=ns/a"] = (200, HISTORY)

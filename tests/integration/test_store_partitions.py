@@ -155,7 +155,9 @@ async def test_a_fail_over_rolls_the_store_back(
                 cut_off(proxy)
                 if min_acks:
                     # Whoever tries to be elected has it from no replica, and does not lead.
-                    await until(lambda: sum(fleet.errors("replicas")) > 2, what="no acks")
+                    await until(lambda: not fleet.leaders(), what="nobody leads")
+                    tries = sum(fleet.errors("replicas"))
+                    await until(lambda: sum(fleet.errors("replicas")) > tries, what="no acks")
                     assert not fleet.leaders()
                     highest = first.map.version  # type: ignore[union-attr]
                 else:
@@ -260,22 +262,16 @@ class OffClock(SystemClock):
         return super().wall() + self._seconds
 
 
-@pytest.mark.parametrize("hours", [2.0, -2.0])
-async def test_a_clock_that_is_two_hours_off_changes_nothing(
-    tmp_path: Path, server: Valkey, monkeypatch: pytest.MonkeyPatch, hours: float
+async def test_clocks_that_are_two_hours_off_change_nothing(
+    tmp_path: Path, server: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A coordinator whose clocks are off takes over, and gives the lead back: by the store's clock
-    nobody is late."""
+    """A coordinator whose clocks are ahead takes over from one that is right, and one whose clocks
+    are behind from that: by the store's clock nobody is late."""
     async with proxied_fleet(tmp_path, server.port, coordinators=1) as fleet:
-        first = await fleet.led()
-        monkeypatch.setattr(tests.coordinators, "CLOCK", OffClock(hours * 3600))
-        await fleet.coordinator("coordinator-off")
-        epoch = first.map.version.epoch  # type: ignore[union-attr]
-        await first.stop()
-        fleet.coordinators.remove(first)
-        off = await fleet.led(above=epoch)
-        monkeypatch.undo()
-        await fleet.coordinator("coordinator-right")
-        await off.stop()
-        fleet.coordinators.remove(off)
-        await fleet.led(above=epoch + 1)
+        for hours in (2.0, -2.0):
+            before = await fleet.led()
+            monkeypatch.setattr(tests.coordinators, "CLOCK", OffClock(hours * 3600))
+            await fleet.coordinator(f"coordinator-off-{hours:g}")
+            await before.stop()
+            fleet.coordinators.remove(before)
+            await fleet.led(above=before.map.version.epoch)  # type: ignore[union-attr]

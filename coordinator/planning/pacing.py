@@ -1,8 +1,9 @@
 """How many groups may open at one worker at once, and whom not to ask again. Pure.
 
-A worker spends 75-90 us of its serving loop on each group that it opens (3,000 at once: 0.28 s in
-which it answers nobody; 256: 19 ms), and scrapes each endpoint once before it acknowledges. So a
-drain of thousands opens in batches: the rest waits its turn at its owner, which serves meanwhile.
+A worker spends 75-160 us of its serving loop on each group that it opens (tests/bench/opening.py:
+3,000 at once are 0.3-0.5 s in which it answers nobody, 256 are 20-30 ms), and scrapes each endpoint
+once before it acknowledges. So a drain of thousands opens in batches: the rest waits its turn at
+its owner, which serves meanwhile.
 No worker waits for another one's batch.
 
 A gainer that missed a deadline while the owner could keep the group is left alone for a while.
@@ -15,7 +16,7 @@ from coordinator.planning.facts import Backlog, Peer
 from fleet.model import GroupKey, ShardMap
 
 MAX_OPENING = 256
-"""Groups that may move towards one worker at once: 19 ms of its loop."""
+"""Groups that may move towards one worker at once: 20-30 ms of its loop."""
 
 REFILL = MAX_OPENING // 2
 """As long as more than this are on their way, no more are added: a map per batch, not per group."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 import tests.coordinators
@@ -18,7 +19,7 @@ from fleet.clock import SystemClock
 from fleet.model import EpochVersion, Hold, MemberState
 from fleet.settings.model import ElectionSettings, RedisSettings
 from fleet.store.redis import RedisStore
-from tests.coordinators import until
+from tests.coordinators import Running, until
 from tests.proxied_fleet import ProxiedFleet, proxied_fleet
 from tests.redis_proxy import RedisProxy
 from tests.tcp_proxy import TcpProxy
@@ -220,6 +221,18 @@ async def test_a_server_that_refuses(tmp_path: Path, server: Valkey) -> None:
             await until(lambda k=kind: sum(fleet.errors(k)) > 2, what=kind)  # type: ignore[misc]
             assert as_admin(server, *mend_it) == b"+OK\r\n"
             await fleet.led(above=epoch - 1)
+        page = await metrics_of(await fleet.led())
+        for kind in faults:
+            assert f'epp_fleet_store_errors_total{{kind="{kind}"}}' in page
+        assert "\nepp_fleet_store_behind_seconds 0.0\n" in page
+
+
+async def metrics_of(running: Running) -> str:
+    leader = running.app.leader()
+    assert leader is not None
+    url = f"http://{leader.http}/metrics"
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return await response.text()
 
 
 def as_admin(server: Valkey, *words: str) -> bytes:

@@ -181,7 +181,8 @@ class WorkerSettings:
     """How long a stream waits in all while the pods of its pool, held here, are being listed."""
 
     stray_hold_streams: Annotated[int, Range(1, 1_000_000)] = 8192
-    """How many streams may wait at once, for either; more are refused at once."""
+    """How many streams may wait at once, for either; more are refused at once. A request of 2 KiB
+    that waits takes 4 kB."""
 
     quiet_seconds: Annotated[float, Range(0.1, 3600)] = 30.0
     """A draining group is dropped after this long without a stray."""

@@ -150,7 +150,6 @@ async def test_connections_that_wake_up_late_are_served_and_sent_away(estate: Sl
     assert before[CONNECTIONS] > 0, "no connection sticks to it: this test shows nothing"
     async with estate.traffic(PER_SECOND) as counts:
         await eventually(_left_alone(estate, name), f"no gateway holds on to {name}")
-        await asyncio.sleep(LATE_SECONDS)
     after = await estate.fleet.figures(name)
     await estate.fleet.command(name, "undrain")
     await estate.fleet.until_joined(3)

@@ -14,6 +14,7 @@ from epp_worker.hearsay.seeds import Seeds
 from epp_worker.hearsay.service import HoldsService
 from epp_worker.holdings import Holdings
 from fleet.control.peer_messages import Holds
+from fleet.model import GroupKey
 from fleet.telemetry import RateLimited
 
 if TYPE_CHECKING:
@@ -26,19 +27,25 @@ def forward_streams(worker: "Worker", max_bytes: int, limited: RateLimited) -> F
     Args:
         max_bytes: that all forwarded streams may hold together.
     """
-    ext_proc, control = worker.ext_proc, worker.control
+    ext_proc, control, holdings = worker.ext_proc, worker.control, worker.holdings
+
+    def named(group: GroupKey) -> str | None:
+        held = holdings.get(group)
+        return None if held is None or held.owner == worker.id else held.owner
+
     forwarder = Forwarder(
         worker.whereabouts,
         Calls(worker.peers),
         worker.gate,
         Bytes(max_bytes),
         worker.supervisor.spawn,
+        named=named,
         ask=control.notify,
         leader=lambda: control.leader() is not None,
         look_again=ext_proc.look_again,
     )
     ext_proc.forward_by(forwarder)
-    worker.holdings.on_gone(worker.whereabouts.remember)
+    holdings.on_gone(worker.whereabouts.remember)
     worker.whereabouts.on_learned(ext_proc.look_again)
     worker.peers.on_change(ext_proc.look_again)
     return ForwardService(ext_proc.from_peer, worker.counters, limited, worker.certificates)

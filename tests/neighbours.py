@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from fleet.certificates import Certificates, Role
+from fleet.clock import SystemClock
 from fleet.control.codec import decode_up
 from fleet.control.messages import (
     FORWARD_METHOD,
@@ -22,6 +23,8 @@ from fleet.control.messages import (
 from fleet.control.transport import dial
 from fleet.model import EpochVersion, Hold
 from fleet.settings import WorkerSettings
+from fleet.sources.contract import Kind, Listener, Source, Watch
+from fleet.sources.folder import FolderSource
 from tests.worker_inprocess import (
     DEADLINE,
     Running,
@@ -41,6 +44,32 @@ def settings(**values: object) -> WorkerSettings:
     """Of a worker on loopback, on ephemeral ports."""
     ports = dict.fromkeys(("ext_proc_port", "health_port", "internal_port", "http_port"), 0)
     return WorkerSettings(host="127.0.0.1", **{**ports, **values})  # type: ignore[arg-type]
+
+
+class SlowPods(FolderSource):
+    """Knows the pools; the list of pods never comes."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, poll_seconds=0.02, clock=SystemClock())
+
+    def watch(self, kind: Kind, listener: Listener, *, namespace: str | None = None) -> Watch:
+        """As asked, but for pods."""
+        if kind is not Kind.POD:
+            return super().watch(kind, listener, namespace=namespace)
+        return _Unlisted()
+
+
+class _Unlisted:
+    """A watch that waits for its first list."""
+
+    def synced(self) -> bool:
+        return False
+
+    async def wait_synced(self) -> None:
+        await asyncio.Event().wait()
+
+    def close(self) -> None:
+        """Nothing to end."""
 
 
 class Neighbourhood:
@@ -122,11 +151,13 @@ async def neighbourhood(
     certificates: Callable[[int], Certificates | None] = lambda _: None,
     leader: Certificates | None = None,
     pod: str = f"{POD}:8000",
+    sources: Callable[[int], Source | None] = lambda _: None,
 ) -> AsyncIterator[Neighbourhood]:
     """`worker-0`, `worker-1`, ... over pools a and b, led and introduced.
 
     Args:
         pod: where pool a's only pod listens.
+        sources: of each worker; None = the folder.
     """
     ip, port = pod.split(":")
     write_pool(folder, "pool-a", ip, port=int(port))
@@ -140,6 +171,7 @@ async def neighbourhood(
                     worker_settings=own or settings(),
                     worker_id=f"worker-{number}",
                     certificates=certificates(number),
+                    source=sources(number),
                 )
             )
             made.workers.append(running)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from epp_worker.catalogue import Spawn
 from epp_worker.forwarding.budget import Bytes
 from epp_worker.forwarding.calls import Calls
-from epp_worker.forwarding.rules import Past, decide
+from epp_worker.forwarding.rules import Known, Past, decide
 from epp_worker.forwarding.stream import ForwardedStream
 from epp_worker.http2.contract import GrpcStream, StreamHandler
 from epp_worker.strays import INTERNAL, StrayGate
@@ -24,6 +24,7 @@ class Forwarder:
     """See `Forwards`.
 
     Args:
+        named: the owner of a group that is held here, if another worker is.
         ask: the leader is to be asked soon.
         leader: whether one is connected.
         look_again: see whether streams that wait can go on.
@@ -37,6 +38,7 @@ class Forwarder:
         held: Bytes,
         spawn: Spawn,
         *,
+        named: Callable[[GroupKey], str | None],
         ask: Callable[[], None],
         leader: Callable[[], bool],
         look_again: Callable[[], None],
@@ -46,6 +48,7 @@ class Forwarder:
         self._gate = gate
         self._held = held
         self._spawn = spawn
+        self._named = named
         self._ask = ask
         self._leader = leader
         self._look_again = look_again
@@ -59,7 +62,9 @@ class Forwarder:
         if not past.onward:
             return None
         whereabouts = self._whereabouts
-        said, asked = whereabouts.known(group), whereabouts.asked(group)
+        named = self._named(group)
+        said = whereabouts.known(group) if named is None else Known(named, 0.0)
+        asked = whereabouts.asked(group)
         decision = decide(said, asked, leader=self._leader())
         if decision.ask and known and whereabouts.want(group):
             self._ask()

@@ -8,9 +8,18 @@ import grpc
 import pytest
 
 from epp_worker.forwarding.calls import GROUP_KEY, SAID_KEY
-from fleet.control.messages import OwnerOf
+from fleet.control.messages import Assign, OwnerOf
 from fleet.model import Hold
-from tests.neighbours import AUTHORITY, GROUP, POD, Neighbourhood, ended, neighbourhood, settings
+from tests.neighbours import (
+    AUTHORITY,
+    GROUP,
+    POD,
+    Neighbourhood,
+    SlowPods,
+    ended,
+    neighbourhood,
+    settings,
+)
 from tests.unit import extproc_messages
 from tests.worker_inprocess import DEADLINE, Gateway, picked_on, until
 
@@ -219,6 +228,22 @@ async def test_the_other_side_serves_from_any_hold(tmp_path: Path, hold: Hold) -
         assert group is not None
         assert group.last_stray == float("-inf")
         assert strays(made, 1) == {}
+        await gateway.close()
+
+
+async def test_a_share_that_names_the_owner_is_an_answer(tmp_path: Path) -> None:
+    """The stand-by has not listed the pods yet: the owner that its share names serves."""
+    source = SlowPods(tmp_path)
+    async with neighbourhood(tmp_path, sources=lambda n: source if n == 0 else None) as made:
+        await made.assign(1, 1, pool_a=Hold.OWNER)
+        share = made[0].share(1, 1, "worker-1", pool_a=Hold.STANDBY)
+        await made.leaders[0].say(Assign(share, True, made.peers))
+        await made.leaders[0].report_when(lambda report: report.version == (1, 1))
+        made.answer()
+        gateway = Gateway(made[0].worker.addresses.ext_proc, AUTHORITY)
+        assert await gateway.pick() == POD + ":8000"
+        assert strays(made, 0) == {"forwarded": 1}
+        assert made.asked == []
         await gateway.close()
 
 

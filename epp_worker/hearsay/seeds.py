@@ -52,6 +52,7 @@ class Seeds:
 async def _resolve(value: str) -> list[str]:
     """Every address behind a name, as of now."""
     host, _, port = value.rpartition(":")
+    host = host.strip("[]")
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(LOOK_UP_SECONDS):

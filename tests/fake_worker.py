@@ -95,12 +95,23 @@ class FakeWorker:
             self._beats.cancel()
             await asyncio.gather(self._beats, return_exceptions=True)
             self._beats = None
-        for server in self._sockets:
-            server.close()
-        self._sockets.clear()
+        await self._refuse()
         if self._server is not None:
             server_, self._server = self._server, None
             await server_.stop(None)
+
+    async def _refuse(self) -> None:
+        """Listen no more. A connection that asyncio has accepted and not begun yet would be left
+        open by a server that is closed now: those are begun first."""
+        loop = asyncio.get_running_loop()
+        for server in self._sockets:
+            for listening in server.sockets:
+                loop.remove_reader(listening.fileno())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for server in self._sockets:
+            server.close()
+        self._sockets.clear()
 
     async def restart(self) -> None:
         """Kill and start again at the same addresses."""

@@ -11,6 +11,7 @@ from fleet.control.messages import HoldReport, Report
 from fleet.model import Addresses, EpochVersion, GroupKey, Hold, Load, Member
 from fleet.settings.model import MembershipSettings
 from fleet.store.contract import MAX_EPOCH, MemberBeat
+from tests.contract.election_worlds import LoopClock
 
 A = GroupKey("ns", "a", 1)
 WORKER = Member("w0", "i", Addresses("w0:1", "w0:2", "w0:3", "w0:4"))
@@ -110,3 +111,29 @@ async def test_it_wakes_at_the_latest_after_the_tick() -> None:
     began = asyncio.get_running_loop().time()
     await world.signals.woken(0.25)
     assert asyncio.get_running_loop().time() - began == pytest.approx(0.25)
+
+
+@pytest.mark.looptime
+async def test_while_it_listens_silence_is_silence() -> None:
+    """Nothing comes for the TTL from one of two: that this process ran all the time is told, so it
+    is the worker's silence, not a standstill of ours."""
+    clock = LoopClock()
+    membership = Membership(MembershipSettings(), now=clock.monotonic())
+    signals = Signals(membership, epoch=lambda: 5, higher_epoch=lambda _: None, clock=clock)
+    other = Member("w1", "i", WORKER.addresses)
+    for member in (WORKER, other):
+        signals.hello(member)
+    listening = asyncio.create_task(signals.listen(0.25))
+    await asyncio.sleep(2.0)
+    listening.cancel()
+    signals.reported(other, report())
+    signals.beats([MemberBeat(WORKER, 2.0), MemberBeat(other, 0.0)])
+    known_since = clock.monotonic()
+    assert not membership.judge(known_since).deaths, "the store has told of beats only now"
+    listening = asyncio.create_task(signals.listen(0.25))
+    await asyncio.sleep(2.0)
+    listening.cancel()
+    signals.reported(other, report())
+    signals.beats([MemberBeat(WORKER, 4.0), MemberBeat(other, 0.0)])
+    (death,) = membership.judge(clock.monotonic()).deaths
+    assert (death.member.id, death.why) == ("w0", "silent: beat 2.0 s, control 4.0 s")

@@ -19,6 +19,7 @@ from fleet.local.locks import Lock
 from fleet.local.options import LocalOptions
 from fleet.local.ports import is_free
 from fleet.settings import Settings, load_settings
+from fleet.settings.kinds import kind_problems
 from fleet.sources.folder import check_folder
 
 LOOPBACK = "127.0.0.1"
@@ -51,6 +52,7 @@ def make_plan(options: LocalOptions, environ: Mapping[str, str]) -> Plan:
     flags = {} if options.redis_url is None else {"redis.url": options.redis_url}
     try:
         settings = load_settings(options.config, environ, flags)
+        problems += _kind_problems(settings)
     except SettingsError as error:
         problems += error.problems
     if options.manifests is not None:
@@ -147,6 +149,16 @@ def make_run_folder(environ: Mapping[str, str]) -> RunFolder:
     folder = RunFolder(root, orphans.lock_folder(root))
     folder.logs.mkdir(mode=0o700)
     return folder
+
+
+def _kind_problems(settings: Settings) -> list[str]:
+    """What is wrong only in a fleet of folders, whose lease is in the store."""
+    folders = dataclasses.replace(
+        settings,
+        source=dataclasses.replace(settings.source, manifests="manifests"),
+        routes=dataclasses.replace(settings.routes, eds_directory="eds"),
+    )
+    return [f"{fields[0]}: {problem}" for fields, problem in kind_problems(folders)]
 
 
 def write_settings(

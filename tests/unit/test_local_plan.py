@@ -64,6 +64,17 @@ def test_without_gateway_and_store_no_program_is_needed(
     assert (made.envoy, made.valkey, made.settings.redis.url) == (None, None, url)
 
 
+def test_sentinels_need_acknowledgements_here_too(tmp_path: Path) -> None:
+    """The lease of a local fleet is in its store, whatever `auto` would make of the settings."""
+    url = "redis+sentinel://127.0.0.1:26379/fleet"
+    options = LocalOptions(state_file=tmp_path / "s", gateway=False, redis_url=url)
+    (problem,) = _problems(options)
+    assert problem.startswith("redis.min_acks: ")
+    assert "set redis.min_acks: 1" in problem
+    made = make_plan(options, {"EPP_FLEET_REDIS__MIN_ACKS": "1"})
+    assert made.settings.redis.min_acks == 1
+
+
 def test_a_gateway_port_in_use_is_told(tmp_path: Path) -> None:
     """Before anything starts; the message names the port."""
     with socket.socket() as taken:

@@ -36,7 +36,9 @@ def completed(
     """`previous`, corrected by workers that have seen more than it.
 
     After a roll-back of the store, or with an emptied one and no memory, what workers hold is the
-    truth. A group whose owner is the same either way keeps all that the map says of it.
+    truth. A group whose owner is the same either way keeps all that the map says of it. A worker
+    that came back as another incarnation does not inherit what the map gives to the one before,
+    unless it says that it owns something: then it was told so.
     """
     ahead = [member for member in members if previous is None or member.seen > previous.version]
     rebuilt = rebuild(fleet=fleet, leader=leader, members=ahead, groups=groups, wall=wall)
@@ -47,10 +49,16 @@ def completed(
         for group, placement in rebuilt.placements.items()
         if group not in previous.placements or previous.placements[group].owners != placement.owners
     }
+    owning = {owner for placement in rebuilt.placements.values() for owner in placement.owners}
+    lives = {
+        worker: incarnation
+        for worker, incarnation in rebuilt.incarnations.items()
+        if worker in owning or worker not in previous.incarnations
+    }
     return replace(
         previous,
         version=max(previous.version, rebuilt.version),
         placements={**previous.placements, **corrected},
-        incarnations={**previous.incarnations, **rebuilt.incarnations},
+        incarnations={**previous.incarnations, **lives},
         addresses={**previous.addresses, **rebuilt.addresses},
     )

@@ -1,5 +1,7 @@
 """What a new leader starts from."""
 
+from dataclasses import replace
+
 from coordinator.leader import recall
 from fleet.model import (
     Addresses,
@@ -91,6 +93,21 @@ def test_a_rolled_back_map_is_corrected_by_workers_that_have_seen_more() -> None
     assert corrected.placements[KEYS[0]].owners == ("w1",)
     assert corrected.placements[KEYS[0]].reason is Reason.KEPT
     assert corrected.placements[KEYS[1]] is previous.placements[KEYS[1]]
+
+
+def test_who_came_back_inherits_nothing() -> None:
+    """The map's owner died and is back, cold, as another incarnation: to the new leader the one of
+    the map is dead, so that its stand-by takes over."""
+    previous = a_map(EpochVersion(4, 9), {"s0": "w1", "s1": "w2"})
+    seen = EpochVersion(5, 0)
+    cold = replace(member("w1", seen=seen), incarnation="another")
+    found = completed(previous, cold, member("w2", seen=seen, s1=Hold.OWNER))
+    assert found is not None
+    assert found.incarnations == {"w1": "i", "w2": "i"}
+    told = replace(member("w1", seen=seen, s0=Hold.OWNER), incarnation="another")
+    found = completed(previous, told, member("w2", seen=seen, s1=Hold.OWNER))
+    assert found is not None
+    assert found.incarnations == {"w1": "another", "w2": "i"}
 
 
 def test_without_any_map_the_workers_holds_are_the_map() -> None:

@@ -125,7 +125,7 @@ def hashes(seeds: Sequence[int]) -> int:
 def mutation(name: str, count: int) -> int:
     """Run seeds with a fault in the code until one finds it; prints seed and invariant."""
     with mutated(name):
-        for seed in MUTATIONS[name].seeds(count):
+        for seed in range(min(count, MUTATIONS[name].within)):
             outcome = run(make_plan(seed))
             if outcome.violation is not None:
                 found = {

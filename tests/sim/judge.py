@@ -2,7 +2,8 @@
 
 I1  A lower epoch never changes what a worker serves. A stale route lands only if its writer was
     held up after its last look, and is repaired within a second.
-I2  epoch.version only grows: as published, and at each worker. One version is one map.
+I2  epoch.version only grows: as published, and at each worker. One version is one map, one epoch
+    has one leader, and nobody may act as leader beside another.
 I3  With a live worker every group has a live owner, within the failure budget.
 I4  A planned move loses no request.
 I5  A worker answers a stream only with endpoints of that stream's pool.
@@ -69,6 +70,9 @@ class Judge:
     def _look(self) -> None:
         fleet = self.fleet
         fleet.world.later(LOOK_SECONDS, self._look)
+        leaders = [life.host.name for life in fleet.leaders()]
+        if len(leaders) > 1:
+            self.tape.break_("I2", f"{' and '.join(leaders)} may both act as leader")
         self.maps.look()
         self.routing.look()
         for at, name, what in fleet.world.complaints:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from coordinator.planning.facts import DEADLINE
-from fleet.model import DeadMember, EpochVersion, GroupKey, Placement, Reason, ShardMap
+from fleet.model import DeadMember, EpochVersion, GroupKey, Hold, Phase, Placement, Reason, ShardMap
 from fleet.model.identity import NONE
 from fleet.store.contract import Guard, Publication
 from tests.sim.faults import COORDINATION
@@ -32,6 +32,8 @@ class MapRules:
         self._dead: set[tuple[str, str]] = set()
         self._drains: dict[str, float] = {}
         self._epochs: dict[int, str] = {}
+        self._stood_still: dict[str, float] = {}
+        self._impaired: dict[str, float] = {}
 
     def published(self, guard: Guard, publication: Publication) -> None:
         """A map is in the store."""
@@ -42,8 +44,14 @@ class MapRules:
                 self._tape.note(f"move of {move.group} went past its deadline")
 
     def look(self) -> None:
-        """Now and then: drain marks."""
-        now = self._fleet.world.now
+        """Now and then: drain marks, who is paused, who cannot reach whom."""
+        fleet, now = self._fleet, self._fleet.world.now
+        for name, coordinator in fleet.coordinators.items():
+            if not coordinator.process.running:
+                self._stood_still[name] = now
+        for name, life in fleet.workers.items():
+            if not (life.process.running and life.up) or fleet.network.cut_from(name):
+                self._impaired[name] = now
         for name, life in self._fleet.workers.items():
             leaving = life.up and (life.worker.draining or life.worker.stopping)
             if not leaving or not life.process.alive:
@@ -83,8 +91,12 @@ class MapRules:
         for group, placement in shard_map.placements.items():
             self._owner(shard_map, placement)
             before = None if last is None else last.placements.get(group)
-            if last is not None and before is not None and before.owners != placement.owners:
+            if last is None or before is None:
+                continue
+            if before.owners != placement.owners:
                 self._moved(last, shard_map, group, before, placement)
+            else:
+                self._same_life(last, shard_map, before)
         self._last = shard_map
 
     # -- I7 -------------------------------------------------------------------------------------
@@ -95,6 +107,23 @@ class MapRules:
             if incarnation is None or (owner, incarnation) in self._dead:
                 self._tape.break_(
                     "I7", f"map {shard_map.version} gives {placement.group} to dead {owner}"
+                )
+
+    def _same_life(self, last: ShardMap, shard_map: ShardMap, placement: Placement) -> None:
+        """Who owns it still is who owned it, and not a cold one under the same name."""
+        warm = placement.standby
+        if warm is None or last.incarnations.get(warm) != shard_map.incarnations.get(warm):
+            return
+        for owner in placement.owners:
+            if last.incarnations.get(owner) == shard_map.incarnations.get(owner):
+                continue
+            life = self._fleet.workers.get(owner)
+            held = (
+                None if life is None or not life.up else life.worker.holdings.get(placement.group)
+            )
+            if held is None or held.hold is not Hold.OWNER:  # else it has been told so by peers
+                self._tape.break_(
+                    "I7", f"{placement.group} stays with {owner}, which has died and come back"
                 )
 
     def _given_to_drainer(self, shard_map: ShardMap, group: GroupKey, owner: str) -> None:
@@ -132,6 +161,7 @@ class MapRules:
         lives = last.incarnations.get(source) == shard_map.incarnations.get(source)
         if reason is Reason.OWNER_DEAD:
             self._counts.fail_overs += 1
+            self._to_whom(last, shard_map, before, after)
         if lives and reason not in PLANNED:
             tape.break_(
                 "I6", f"{group} moved from {source}, which lives, to {target}: {reason.value}"
@@ -140,6 +170,23 @@ class MapRules:
             tape.break_("I6", f"{group} moved to {target}, meant for {before.moving_to}")
         if lives and target is not None and reason in PLANNED:
             self._made_before(shard_map, group, target)
+
+    def _to_whom(
+        self, last: ShardMap, shard_map: ShardMap, before: Placement, after: Placement
+    ) -> None:
+        """The gainer of a move under way, else the stand-by: whoever is warm."""
+        warm = [
+            worker
+            for worker in (before.moving_to, before.standby)
+            if worker is not None
+            and worker not in self._drains
+            and last.incarnations.get(worker) == shard_map.incarnations.get(worker)
+        ]
+        confined = Phase.QUARANTINED in (before.phase, after.phase)
+        if warm and after.owners and after.owners[0] not in warm and not confined:
+            self._tape.break_(
+                "I3", f"{after.group} went to {after.owners[0]}, not to warm {warm[0]}"
+            )
 
     def _made_before(self, shard_map: ShardMap, group: GroupKey, target: str) -> None:
         """The gainer serves already, or had all the time that a move may take."""
@@ -173,20 +220,22 @@ class MapRules:
         return life if life.worker.holdings.incarnation == dead.incarnation else None
 
     def _false_death(self, life: WorkerLife, dead: DeadMember, leader: str) -> None:
-        fleet = self._fleet
-        state = fleet.store.memory.state
-        now = fleet.world.now
+        fleet, now = self._fleet, self._fleet.world.now
         if dead.signal != "silent":
             self._tape.break_("I6", f"{dead.id} lives, declared dead: {dead.signal}")
             return
-        store_known = not (
-            fleet.store.down
-            or fleet.store.hung
-            or fleet.network.is_cut(leader, STORE)
-            or fleet.network.is_cut(STORE, leader)
-        )
-        beat = state.beats.get(dead.id)
+        if now - self._stood_still.get(leader, -10.0) < 1.0:
+            return
         ttl = fleet.settings.membership.ttl_seconds
-        paused = self._tape.since(COORDINATION, now) < 1.0
-        if store_known and not paused and beat is not None and now - beat[1] < ttl / 2:
-            self._tape.break_("I6", f"{dead.id} beats, declared dead: {dead.signal}")
+        if now - self._impaired.get(dead.id, 0.0) > 2 * ttl + 0.5:
+            self._tape.break_("I6", f"{dead.id} is well and reached, declared dead")
+        store, network = fleet.store, fleet.network
+        known = not (
+            store.down
+            or store.hung
+            or network.is_cut(leader, STORE)
+            or network.is_cut(STORE, leader)
+        )
+        beat = store.memory.state.beats.get(dead.id)
+        if known and beat is not None and now - beat[1] < ttl / 2:
+            self._tape.break_("I6", f"{dead.id} beats, declared dead")

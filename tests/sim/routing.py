@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.routes.contract import Route
 from fleet.model import GroupKey, Phase
-from tests.sim.faults import COORDINATION
+from tests.sim.faults import COORDINATION, WORKER
 from tests.sim.fleet import Fleet
 from tests.sim.loop import State
 from tests.sim.tape import Tape
@@ -70,7 +70,7 @@ class RouteRules:
     # -- I3 -------------------------------------------------------------------------------------
 
     def wrong_lately(self, group: GroupKey, since: float) -> bool:
-        """Whether its route has led astray since then."""
+        """Whether its route has led astray since then, by a fault of a worker or an old writer."""
         return self._wrong.get(group, -1.0) >= since
 
     def look(self) -> None:
@@ -87,7 +87,7 @@ class RouteRules:
             if why is None or not healthy or self._confined(group):
                 self._bad.pop(group, None)
                 continue
-            if group in self._bad:
+            if self._tape.since(WORKER, now) < 2 * SUSPICIOUS_SECONDS:
                 self._wrong[group] = now
             since = self._bad.setdefault(group, now)
             begin = max(since, now - quiet, came)

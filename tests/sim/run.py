@@ -73,6 +73,10 @@ def not_converged(fleet: Fleet, *, moving: bool = False) -> str | None:
         address = life.worker.addresses.ext_proc
         if standing is None or (standing.route.addresses != (address,) and not moving):
             return f"the route of {group} leads elsewhere"
+    for life in fleet.living_workers():
+        incarnation = shard_map.incarnations.get(life.host.name)
+        if life.host.name not in fleet.left and life.worker.holdings.incarnation != incarnation:
+            return f"{life.host.name} is not in the map as what it is"
     if fleet.routes.standing.keys() != fleet.pools.keys():
         return "there are routes of groups that are no more"
     return None

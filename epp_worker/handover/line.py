@@ -83,6 +83,7 @@ class Line:
         self._removed: dict[GroupKey, None] = {}
         self._wake = asyncio.Event()
         self._peers_changed = asyncio.Event()
+        self._greeted = asyncio.Event()
         self._outbox: Outbox | None = None
         self._intake: Intake | None = None
 
@@ -165,6 +166,7 @@ class Line:
             self.owner, peer.incarnation, self.groups.__contains__, relay=False
         )
         self._outbox, self._intake = outbox, intake
+        self._greeted.clear()
         self._added, self._removed = dict.fromkeys(self.groups), {}
         for group in self._fed:
             self._ends.publisher.add(outbox, group)
@@ -183,6 +185,7 @@ class Line:
             intake.close()
 
     async def _speak(self, call: Any, outbox: Outbox) -> None:
+        await self._greeted.wait()
         await call.write(encode_state(self._ends.hello()))
         publisher, counts = self._ends.publisher, self._ends.counts
         await pump(outbox, publisher, self._wake, call.write, counts, self._wishes)
@@ -210,6 +213,7 @@ class Line:
         end = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in the stubs
         while (data := await call.read()) is not end:
             message: StateMessage | Unknown = decode_state(data)
+            self._greeted.set()
             if isinstance(message, Feed):
                 intake.accept(message, len(data))
                 self._settle((*message.complete, *message.absent))

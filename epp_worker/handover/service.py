@@ -27,6 +27,7 @@ from fleet.control.state_messages import (
     StateHello,
     StateMessage,
     decode_state,
+    encode_state,
 )
 from fleet.control.transport import stranger
 from fleet.errors import FormatError
@@ -118,6 +119,7 @@ class StateService:
             extra = {"peer": context.peer(), "why": why}
             self._limited.warning("call refused on the internal port", key=why, extra=extra)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
+        await context.write(encode_state(Feed()))
         hello = await self._hello(context)
         follower = _Follower(hello, self._publisher, self._counts)
         older = self._followers.get(hello.worker)

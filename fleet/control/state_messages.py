@@ -3,6 +3,7 @@
 One call for each pair of follower and owner carries all groups between them:
 
     follower                                owner
+                                     <-     Feed{}       empty: the caller may speak
     StateHello                       ->
     Follow{added, removed}           ->
                                      <-     Feed{starts, rows, complete}    snapshots
@@ -12,6 +13,9 @@ One call for each pair of follower and owner carries all groups between them:
 Everything in a Feed is a present value, not a step: what is read twice, or out of order between a
 snapshot and what changed meanwhile, does no harm. The rows of a Feed are read after its `starts`
 and before its `complete`.
+
+The owner speaks first since gRPC may lose the status of a call that is ended while its caller is
+writing: so who is refused, or speaks to a version without this method, learns that.
 """
 
 from collections.abc import Mapping

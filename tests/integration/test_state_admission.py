@@ -59,17 +59,14 @@ def state_call(channel: grpc.aio.Channel, token: str = TOKEN) -> Any:
 
 
 async def asked(channel: grpc.aio.Channel, *messages: StateMessage, token: str = TOKEN) -> str:
-    """Say these, and read; how the worker answered: `fed`, or the status and its words.
-
-    To be sent away without a word, say nothing: gRPC loses the status of a call that ends while a
-    message is being written.
-    """
+    """Say these when it is our turn; the answer: `fed`, or the status and its words."""
     call = state_call(channel, token)
     try:
         async with asyncio.timeout(DEADLINE):
-            for message in messages:
-                await call.write(encode_state(message))
             with contextlib.suppress(grpc.aio.AioRpcError):
+                assert await call.read() == encode_state(Feed())
+                for message in messages:
+                    await call.write(encode_state(message))
                 if isinstance(await call.read(), bytes):
                     return "fed"
             return f"{(await call.code()).name}: {await call.details()}"
@@ -96,7 +93,7 @@ async def test_a_worker_of_the_fleet_is_fed(tmp_path: Path) -> None:
 async def test_without_the_token_nothing_is_told(tmp_path: Path, token: str) -> None:
     """Wrong or missing."""
     async with owner(tmp_path) as fleet:
-        answer = await asked(plain(fleet), token=token)
+        answer = await asked(plain(fleet), HELLO, FOLLOW, token=token)
         assert answer == "UNAUTHENTICATED: wrong or missing bearer token"
 
 
@@ -121,9 +118,11 @@ async def test_a_damaged_message_ends_the_call_and_nothing_else(tmp_path: Path) 
         call = state_call(plain(fleet))
         await call.write(encode_state(HELLO))
         await call.write(encode_state(FOLLOW))
-        assert isinstance(await call.read(), bytes)
+        for _ in ("greeting", "snapshot"):
+            assert isinstance(await call.read(), bytes)
         await call.write(b"\xc1")
-        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        async with asyncio.timeout(DEADLINE):
+            assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
         await until(lambda: fleet.running[A].worker.figures().state.followers == 0, "let go")
         assert all(state.touched is None for state in fleet.pool(A).endpoints())
         assert fleet.running[A].fatal == []
@@ -154,8 +153,7 @@ async def test_over_tls_only_workers_of_the_fleet(
         else:
             theirs = made(role, ca if own else new_ca())
             channel = dial(address, theirs, Role.WORKER, OPTIONS)
-        said = (HELLO, FOLLOW) if answer == "fed" else ()
-        assert (await asked(channel, *said)).startswith(answer)
+        assert (await asked(channel, HELLO, FOLLOW)).startswith(answer)
 
 
 async def test_workers_follow_over_tls(tmp_path: Path, ca: Pair) -> None:
@@ -217,6 +215,7 @@ async def test_a_later_versions_words_are_passed_over(tmp_path: Path) -> None:
     known slot are counted."""
 
     async def serve(_: Any, context: Any) -> None:
+        await context.write(encode_state(Feed()))
         await context.read()
         await context.read()
         await context.write(b"\x81\xa4type\xa5novel")

@@ -119,7 +119,9 @@ class StateService:
             extra = {"peer": context.peer(), "why": why}
             self._limited.warning("call refused on the internal port", key=why, extra=extra)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
-        await context.write(encode_state(Feed()))
+        greeting = encode_state(Feed())
+        self._counts.sent_bytes += len(greeting)
+        await context.write(greeting)
         hello = await self._hello(context)
         follower = _Follower(hello, self._publisher, self._counts)
         older = self._followers.get(hello.worker)

@@ -136,7 +136,7 @@ async def test_a_demoted_server_is_left_for_its_successor(
     proxy: RedisProxy, store: RedisStore, server: Valkey
 ) -> None:
     """The primary becomes a replica with all its connections open; its address now leads to the
-    new one: found at the next call, without any restart (redis-py#460, #935)."""
+    new one: found at the next call, without any restart (redis/redis-py#460, #935)."""
     await lead(store)
     await store.beat(MEMBER)
     with running_valkey() as successor:
@@ -162,7 +162,7 @@ async def test_an_emptied_successor_never_gives_an_old_epoch(
     proxy: RedisProxy, store: RedisStore
 ) -> None:
     """The promoted replica had not seen the last epochs: the floor that workers and routes report
-    keeps the next one above (infrahub#9450, redis#6062, restate#4937)."""
+    keeps the next one above (opsmill/infrahub#9450, redis/redis#6062, restate#4937)."""
     for floor in (0, 7, 22):
         guard = await lead(store, floor=floor)
         await store.release(guard)
@@ -179,7 +179,8 @@ async def test_an_emptied_successor_never_gives_an_old_epoch(
 async def test_a_name_is_looked_up_at_each_connect(
     proxy: RedisProxy, server: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Service's name leads elsewhere now and the old address refuses (aioredis-py#353)."""
+    """The Service's name leads elsewhere now and the old address refuses
+    (aio-libs-abandoned/aioredis-py#353)."""
     real = socket.getaddrinfo
     address = "127.0.0.1"
     looked_up: list[str] = []
@@ -208,7 +209,7 @@ async def test_a_name_is_looked_up_at_each_connect(
 
 async def test_cancelled_callers_leak_no_connection(server: Valkey) -> None:
     """2,000 callers of which a half give up at a random moment: never more than the four
-    connections, all usable afterwards, every answer the caller's own (redis-py#2517, #4123,
+    connections, all usable afterwards, every answer the caller's own (redis/redis-py#2517, #4123,
     #2624)."""
     server.command("FLUSHALL")
     store = RedisStore(RedisSettings(server.url, request_timeout_seconds=5.0), "blue")

@@ -65,6 +65,11 @@ class ClusterIps:
         timer = asyncio.get_running_loop().call_later(self._sync_seconds, follow)
         self._pending.add(timer)
 
+    def connections_to(self, group: GroupKey, address: str) -> int:
+        """How many connections of a group are open to this endpoint, whatever the rules say."""
+        host, _, port = address.rpartition(":")
+        return self._proxies[group].connections_to(host.strip("[]"), int(port))
+
     async def settled(self) -> None:
         """Until new connections follow all that was told."""
         await self._settled.wait()

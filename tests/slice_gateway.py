@@ -98,6 +98,7 @@ class SliceGateway:
 
     Attributes:
         follower: what the slices say.
+        services: the addresses of the Services.
         envoy: for its statistics.
         urls: by way (`WAYS`): `http://host:port`; a pool is at `/namespace/name/`.
     """
@@ -118,14 +119,14 @@ class SliceGateway:
         self._folder = folder
         self._threads = threads
         self._files = EdsFiles(folder / "eds", map(_group, pools), debounce_seconds)
-        self._services = ClusterIps(sync_seconds=sync_seconds)
-        self.follower = SliceFollower(api, self._files.told, self._services.told)
+        self.services = ClusterIps(sync_seconds=sync_seconds)
+        self.follower = SliceFollower(api, self._files.told, self.services.told)
         self._stack = AsyncExitStack()
         self.urls: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._services)
+            await stack.enter_async_context(self.services)
             static = await self._static_resources()
             stack.callback(self._files.close)
             following = asyncio.create_task(self.follower.follow())
@@ -157,7 +158,7 @@ class SliceGateway:
         while not all(len(self.follower.addresses.get(each, ())) == 1 for each in groups):
             assert clock.monotonic() < deadline, f"no owners: {self.follower.addresses}"
             await asyncio.sleep(0.05)
-        await self._services.settled()
+        await self.services.settled()
 
     async def _static_resources(self) -> Json:
         clusters, routes = [], {way: list[Json]() for way in WAYS}
@@ -171,7 +172,7 @@ class SliceGateway:
             routes["slices"].append(_route(pool, istio, everything))
             name = f"envoy.clusters.endpointpicker_{pool.ref.name}_{pool.ref.namespace}_ext_proc"
             own = Picker(name, f"{service}.{where}:{group.port}")
-            clusters.append(_static_cluster(name, await self._services.address(group)))
+            clusters.append(_static_cluster(name, await self.services.address(group)))
             routes["cluster_ip"].append(_route(pool, own, _BY_HEADER))
         clusters += [self._of_all_pods(), _ORIGINAL_DST]
         listeners = [

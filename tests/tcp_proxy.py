@@ -41,6 +41,11 @@ class TcpProxy:
         """Where connections go that are opened from now on; port 0 = nowhere."""
         self._behind = (host, port)
 
+    def connections_to(self, host: str, port: int) -> int:
+        """How many connections are open to this server."""
+        peers = [writer.get_extra_info("peername") for writer in self._writers]
+        return sum(peer is not None and peer[:2] == (host, port) for peer in peers)
+
     async def cut(self) -> None:
         """Reset all connections and refuse new ones."""
         server, self._server = self._server, None

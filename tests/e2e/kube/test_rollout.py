@@ -141,13 +141,19 @@ async def test_connections_that_wake_up_late_are_served_and_sent_away(estate: Sl
     """Connections through a Service's address that were idle while their pools moved away: the
     worker behind them has forgotten the pools. It passes their requests on, and sends them away.
     """
-    name = estate.owner(next(iter(estate.pools)))
+    pool = next(iter(estate.pools))
+    name, group = estate.owner(pool), estate.group(pool)
+
+    async def stuck() -> bool:
+        address = estate.fleet.address_of(name)
+        return estate.gateway.services.connections_to(group, address) > 0
+
     async with estate.traffic(PER_SECOND) as early:
-        await eventually(_connected(estate, name), f"gateways ask {name}")
+        await eventually(stuck, f"a Service's address leads to {name}")
     await _drained(estate, name)
     await eventually(_forgot(estate, name), f"{name} holds nothing any more")
+    assert await stuck(), "no connection stuck to it: this test shows nothing"
     before = await estate.fleet.figures(name)
-    assert before[CONNECTIONS] > 0, "no connection sticks to it: this test shows nothing"
     async with estate.traffic(PER_SECOND) as counts:
         await eventually(_left_alone(estate, name), f"no gateway holds on to {name}")
     after = await estate.fleet.figures(name)

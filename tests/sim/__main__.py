@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from tests.sim.faults import make_plan
+from tests.sim.found import FOUND
 from tests.sim.mutations import MUTATIONS, mutated
 from tests.sim.run import Outcome, run
 from tests.sim.shrink import report, shrink
@@ -122,21 +123,27 @@ def hashes(seeds: Sequence[int]) -> int:
     return 0
 
 
-def mutation(name: str, count: int) -> int:
-    """Run seeds with a fault in the code until one finds it; prints seed and invariant."""
+def mutation(name: str) -> int:
+    """Run plans with a fault in the code until one finds it; prints seed and invariant."""
+    found: dict[str, object] = {"seed": None, "invariant": None, "what": ""}
     with mutated(name):
-        for seed in range(min(count, MUTATIONS[name].within)):
-            outcome = run(make_plan(seed))
-            if outcome.violation is not None:
-                found = {
-                    "seed": seed,
-                    "invariant": outcome.violation.invariant,
-                    "what": outcome.violation.what,
-                }
-                sys.stdout.write(json.dumps(found) + "\n")
-                return 0
-    sys.stdout.write(json.dumps({"seed": None, "invariant": None, "what": ""}) + "\n")
-    return 1
+        for plan in MUTATIONS[name].plans():
+            broken = run(plan).violation
+            if broken is not None:
+                found = {"seed": plan.seed, "invariant": broken.invariant, "what": broken.what}
+                break
+    sys.stdout.write(json.dumps(found) + "\n")
+    return 0 if found["seed"] is not None else 1
+
+
+def found_before() -> int:
+    """Run the scripts that once found a fault; returns the exit code."""
+    broken = 0
+    for name, plan in FOUND.items():
+        outcome = run(plan)
+        broken += outcome.violation is not None
+        sys.stdout.write(f"{name}: {report(outcome) if outcome.violation else 'good'}\n")
+    return 1 if broken else 0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -149,13 +156,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--lines", type=int, default=400, help="lines of that trace")
     parser.add_argument("--hashes", type=int, nargs="+", help="run these and print their hashes")
     parser.add_argument("--mutation", choices=sorted(MUTATIONS), help="with this fault in the code")
+    parser.add_argument("--found", action="store_true", help="scripts that found faults before")
     args = parser.parse_args(argv)
     gc.collect()
     gc.freeze()  # what is here now need not be walked after each run: that took a third of it
     if args.hashes:
         return hashes(args.hashes)
+    if args.found:
+        return found_before()
     if args.mutation:
-        return mutation(args.mutation, args.seeds)
+        return mutation(args.mutation)
     if args.seed is not None:
         return single(args.seed, args.lines)
     return many(args.first, args.seeds, args.jobs)

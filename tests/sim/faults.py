@@ -14,6 +14,7 @@ KINDS: dict[str, tuple[str, float]] = {
     "crash worker": (WORKER, 3.0),
     "vanish worker": (WORKER, 1.5),
     "pause worker": (WORKER, 2.0),
+    "worker moves": (WORKER, 1.0),
     "crash leader": (COORDINATION, 2.0),
     "vanish leader": (COORDINATION, 1.0),
     "pause leader": (COORDINATION, 3.0),
@@ -107,7 +108,7 @@ def _seconds(rng: random.Random, kind: str) -> float:
         return 0.0
     if kind in ("store fails over", "store restarts empty"):
         return round(rng.uniform(0.1, 2.0), 2)
-    if kind.startswith("crash"):
+    if kind.startswith("crash") or kind == "worker moves":
         return round(rng.choice((rng.uniform(0.2, 1.5), rng.uniform(1.5, 8.0))), 2)
     return round(rng.uniform(0.2, 6.0), 2)
 
@@ -115,10 +116,10 @@ def _seconds(rng: random.Random, kind: str) -> float:
 def make_plan(seed: int, *, leases: bool = True) -> Plan:
     """The run of a seed."""
     rng = random.Random(seed)
-    length = rng.uniform(8.0, 16.0)
+    length = rng.uniform(8.0, 18.0)
     horizon = FIRST_FAULT_SECONDS + length
     names, weights = zip(*((kind, weight) for kind, (_, weight) in KINDS.items()), strict=True)
-    count = rng.choice((1, 2, 2, 3, 3, 4, 5, 6))
+    count = rng.choice((1, 2, 3, 3, 4, 5, 6, 8))
     faults = []
     for _ in range(count):
         (kind,) = rng.choices(names, weights)

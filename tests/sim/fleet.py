@@ -152,10 +152,10 @@ class Fleet:
 
     # -- processes ------------------------------------------------------------------------------
 
-    def _host(self, name: str) -> Host:
+    def _host(self, name: str, *, elsewhere: bool = False) -> Host:
         host = self._hosts.get(name)
-        if host is None:
-            host = self._hosts[name] = Host(name, f"10.0.0.{len(self._hosts) + 1}")
+        if host is None or elsewhere:
+            host = self._hosts[name] = Host(name, f"10.0.0.{len(self.network.hosts) + 1}")
             self.network.add(host)
         return host
 
@@ -176,11 +176,12 @@ class Fleet:
         )
         return host, process, store, rng
 
-    def start_worker(self, name: str) -> None:
-        """Unless it runs already."""
+    def start_worker(self, name: str, *, elsewhere: bool = False) -> None:
+        """Unless it runs already; `elsewhere` = the same name at another address."""
         known = self.workers.get(name)
         if known is not None and known.process.alive:
             return
+        self._host(name, elsewhere=elsewhere)
         host, process, store, rng = self._process(name)
         life = WorkerLife(
             self.world,

@@ -34,6 +34,7 @@ class MapRules:
         self._epochs: dict[int, str] = {}
         self._stood_still: dict[str, float] = {}
         self._impaired: dict[str, float] = {}
+        self._since: dict[str, float] = {}
 
     def published(self, guard: Guard, publication: Publication) -> None:
         """A map is in the store."""
@@ -51,6 +52,8 @@ class MapRules:
                 self._stood_still[name] = now
         for name, life in fleet.workers.items():
             if not (life.process.running and life.up) or fleet.network.cut_from(name):
+                if now - self._impaired.get(name, -10.0) > 0.5:
+                    self._since[name] = now
                 self._impaired[name] = now
         for name, life in self._fleet.workers.items():
             leaving = life.up and (life.worker.draining or life.worker.stopping)
@@ -229,6 +232,8 @@ class MapRules:
         ttl = fleet.settings.membership.ttl_seconds
         if now - self._impaired.get(dead.id, 0.0) > 2 * ttl + 0.5:
             self._tape.break_("I6", f"{dead.id} is well and reached, declared dead")
+        if now - self._since.get(dead.id, now) < ttl - 0.5:
+            self._tape.break_("I6", f"{dead.id} cannot be silent for long, declared dead")
         store, network = fleet.store, fleet.network
         known = not (
             store.down

@@ -7,7 +7,7 @@ the first to break.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -17,10 +17,11 @@ import epp_worker.control.server as control_server
 import epp_worker.holdings as holdings_module
 import epp_worker.stopping as stopping
 from coordinator.election.candidate import Candidate
-from coordinator.election.contract import Term
+from coordinator.election.contract import Standing, Term
 from coordinator.election.kube_lease import KubeLeaseElection
 from coordinator.election.leadership import Leadership
 from coordinator.election.redis import StoreElection
+from coordinator.leader import recall
 from coordinator.leader.doubt import LeaseInDoubt
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.life import Life
@@ -36,6 +37,7 @@ from epp_worker.holds import judge as _judge
 from epp_worker.process import ExtProc
 from epp_worker.worker import Worker
 from fleet.model import Endpoint, Member, Pool, Signal
+from tests.sim.faults import Fault, Plan, make_plan
 from tests.sim.routes import SimRoutes
 
 Patch = Callable[[ExitStack], None]
@@ -48,12 +50,22 @@ class Mutation:
     Attributes:
         breaks: invariants of which one must be the first to break.
         apply: puts it in; the stack takes it out.
+        script: that shows it, for what needs several faults together; tried first.
+        hint: a seed that found it once; tried next.
         within: seeds of which one must find it.
     """
 
     breaks: tuple[str, ...]
     apply: Patch
+    script: Plan | None = None
+    hint: int = 0
     within: int = 60
+
+    def plans(self) -> Iterator[Plan]:
+        if self.script is not None:
+            yield self.script
+        yield make_plan(self.hint)
+        yield from map(make_plan, range(self.within))
 
 
 def _put(*places: tuple[Any, str, Any]) -> Patch:
@@ -92,6 +104,10 @@ async def _release_first(self: Any, term: Term) -> bool:
         await asyncio.wait({work})
 
 
+def _free_at_once(self: Any, standing: Standing) -> bool:
+    return standing.leader is None or standing.leader.id == self._me
+
+
 _store_seen = Membership.store_seen
 
 
@@ -117,6 +133,19 @@ def _any_version(standing: Any, share: Any) -> Ruling:
 
 
 _hello = Membership.hello
+
+
+_completed = recall.completed
+
+
+def _heirs_by_name(previous: Any, *, members: Any, **others: Any) -> Any:
+    """Who came back has what was given to who it was."""
+    members = list(members)
+    found = _completed(previous, members=members, **others)
+    if found is None or previous is None:
+        return found
+    lives = {member.id: member.incarnation for member in members}
+    return replace(found, incarnations={**found.incarnations, **lives})
 
 
 def _same_by_name(self: Any, member: Member, now: float) -> Answer:
@@ -169,6 +198,33 @@ def _drop_at_once(self: Any, group: Any, now: float) -> bool:
     return True
 
 
+NOBODY_REMEMBERS = Plan(
+    seed=1,
+    coordinators=2,
+    workers=3,
+    groups=8,
+    files=True,
+    lease=False,
+    slow_network=False,
+    horizon=14.0,
+    faults=(
+        Fault(8.0, "store restarts empty", 0, 0.8),
+        Fault(8.1, "crash coordinator", 0, 0.4),
+        Fault(8.2, "crash coordinator", 0, 0.4),
+    ),
+)
+STORE_AWAY = Plan(
+    seed=1,
+    coordinators=2,
+    workers=3,
+    groups=8,
+    files=True,
+    lease=True,
+    slow_network=False,
+    horizon=16.0,
+    faults=(Fault(8.0, "store down", 0, 5.0), Fault(9.0, "cut leader from worker", 2, 1.2)),
+)
+
 MUTATIONS: dict[str, Mutation] = {
     "epoch from its home alone": Mutation(
         ("I2", "END", "I3"),
@@ -183,19 +239,25 @@ MUTATIONS: dict[str, Mutation] = {
     "deadline of the lease not looked at": Mutation(
         ("I2",), _put((Leadership, "valid", lambda self: not self._ended))
     ),
+    "an emptied home is free": Mutation(("I2",), _put((Candidate, "_free", _free_at_once))),
     "absent from the store is dead": Mutation(
         ("I6",), _put((Membership, "store_seen", _absent_is_dead))
     ),
     "first map without settling": Mutation(
-        ("I3", "I6", "I8", "I4"), _put((term_module, "settled", _always))
+        ("I3", "I8"), _put((term_module, "settled", _always)), script=NOBODY_REMEMBERS
     ),
     "break before make": Mutation(("I4", "I8"), _put((_Step, "_holds", _always))),
     "one silent channel kills": Mutation(
         ("I6", "I4", "I8"), _put((Life, "silent", _by_control_alone))
     ),
-    "unknown beats are silence": Mutation(("I6",), _put((Life, "silent", _unknown_is_silent))),
+    "unknown beats are silence": Mutation(
+        ("I6",), _put((Life, "silent", _unknown_is_silent)), script=STORE_AWAY
+    ),
     "a worker is its name": Mutation(
         ("I3", "I7", "END"), _put((Membership, "hello", _same_by_name))
+    ),
+    "who came back inherits by name": Mutation(
+        ("I7",), _put((recall, "completed", _heirs_by_name)), hint=22
     ),
     "worker takes a lower epoch": Mutation(
         ("I1", "I2"),
@@ -210,9 +272,7 @@ MUTATIONS: dict[str, Mutation] = {
     "routes never looked at again": Mutation(
         ("I1", "I3", "END"), _put((RouteKeeper, "repair", _no_repair))
     ),
-    "routes written without a fence": Mutation(
-        ("I1",), _put((SimRoutes, "_judge", _nobody)), within=150
-    ),
+    "routes written without a fence": Mutation(("I1",), _put((SimRoutes, "_judge", _nobody))),
     "warm stand-by passed over": Mutation(("I3",), _put((transitions, "heir", _nobody))),
     "drain ends before the hand-over": Mutation(
         ("I4", "I8"), _put((stopping, "next_step", lambda *_: Next.LEAVE))

@@ -96,6 +96,14 @@ class Script:
         life.die()
         return partial(self._restart, life)
 
+    def _worker_moves(self, fault: Fault) -> Callable[[], None] | None:
+        """It crashes, and comes back under its name at another address."""
+        life = self._life("worker", fault.which)
+        if life is None or life.host.name in self._fleet.left:
+            return None
+        life.die()
+        return partial(self._fleet.start_worker, life.host.name, elsewhere=True)
+
     def _vanish_(self, life: Life, fault: Fault) -> Callable[[], None]:
         life.die(vanished=True)
         return partial(self._restart, life)

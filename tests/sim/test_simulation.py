@@ -33,3 +33,9 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     found: list[dict[str, Any]] = [json.loads(each.stdout) for each in (one, two)]
     assert found[0] == found[1]
     assert len({run[0] for run in found[0].values()}) == len(seeds)
+
+
+def test_what_was_found_before_holds() -> None:
+    """Scripts that found a fault in the code once."""
+    done = simulate("--found")
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]

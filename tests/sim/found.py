@@ -1,0 +1,34 @@
+"""Scripts that found a fault in the code, named after it; each must hold now."""
+
+from tests.sim.faults import Fault, Plan
+
+
+def _plan(seed: int, horizon: float, *faults: Fault, slow_network: bool = False) -> Plan:
+    return Plan(
+        seed=seed,
+        coordinators=2,
+        workers=3,
+        groups=3,
+        files=False,
+        lease=False,
+        slow_network=slow_network,
+        horizon=horizon,
+        faults=faults,
+    )
+
+
+FOUND: dict[str, Plan] = {
+    "who restarted while nobody led kept its groups, cold": _plan(
+        45, 15.2, Fault(6.24, "store down", 754, 4.81), Fault(8.74, "crash worker", 328, 0.28)
+    ),
+    "who vanished and came back beside a dead leader kept its groups, cold": _plan(
+        22, 20.7, Fault(13.99, "vanish leader", 718, 0.70), Fault(14.55, "vanish worker", 910, 0.28)
+    ),
+    "who came back after the store was emptied kept its groups, cold": _plan(
+        145,
+        20.0,
+        Fault(15.24, "store restarts empty", 945, 1.34),
+        Fault(16.60, "vanish worker", 325, 0.28),
+        slow_network=True,
+    ),
+}

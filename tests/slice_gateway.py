@@ -43,8 +43,8 @@ WAYS = ("slices", "cluster_ip")
 DEBOUNCE_SECONDS = 0.1
 """How long Istio waits for further changes before it pushes."""
 
-_EVERYTHING = PoolRef("all", "pods")
-_BY_HEADER = "by-header"
+EVERYTHING = PoolRef("all", "pods")
+BY_HEADER = "by-header"
 
 
 class EdsFiles:
@@ -73,7 +73,7 @@ class EdsFiles:
         self._due = None
         self._version += 1
         for group, addresses in self._waiting.items():
-            hosts = [{"endpoint": {"address": _socket(each)}} for each in addresses]
+            hosts = [{"endpoint": {"address": socket_of(each)}} for each in addresses]
             assignment = {
                 "@type": TYPE + "envoy.config.endpoint.v3.ClusterLoadAssignment",
                 "cluster_name": str(group),
@@ -168,25 +168,20 @@ class SliceGateway:
             istio = Picker(f"outbound|{group.port}||{service}.{where}.cluster.local", None)
             file = self._files.folder / eds_file_name(group)
             clusters.append(eds_cluster(istio.cluster, file, service=str(group), http2=True))
-            everything = pods_cluster(_EVERYTHING)
-            routes["slices"].append(_route(pool, istio, everything))
+            everything = pods_cluster(EVERYTHING)
+            routes["slices"].append(route_by(pool, istio, everything))
             name = f"envoy.clusters.endpointpicker_{pool.ref.name}_{pool.ref.namespace}_ext_proc"
             own = Picker(name, f"{service}.{where}:{group.port}")
             clusters.append(_static_cluster(name, await self.services.address(group)))
-            routes["cluster_ip"].append(_route(pool, own, _BY_HEADER))
-        clusters += [self._of_all_pods(), _ORIGINAL_DST]
+            routes["cluster_ip"].append(route_by(pool, own, BY_HEADER))
+        clusters += [all_pods(self._endpoints), ORIGINAL_DST]
         listeners = [
-            http_listener(way, filters=(_EXT_PROC,), routes=tuple(routes[way])) for way in WAYS
+            http_listener(way, filters=(EXT_PROC,), routes=tuple(routes[way])) for way in WAYS
         ]
         return {"listeners": listeners, "clusters": clusters}
 
-    def _of_all_pods(self) -> Json:
-        pool = Pool(_EVERYTHING, "", {}, (1,), None)
-        cluster = pool_cluster(pool, pool_assignment(_EVERYTHING, self._endpoints))
-        return {key: value for key, value in cluster.items() if key != "@type"}
 
-
-_EXT_PROC: Json = {
+EXT_PROC: Json = {
     "name": FILTER,
     "typed_config": {
         "@type": TYPE + "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
@@ -199,8 +194,8 @@ _EXT_PROC: Json = {
 }
 """Every route overrides it, as gateways do."""
 
-_ORIGINAL_DST: Json = {
-    "name": _BY_HEADER,
+ORIGINAL_DST: Json = {
+    "name": BY_HEADER,
     "type": "ORIGINAL_DST",
     "lb_policy": "CLUSTER_PROVIDED",
     "connect_timeout": "1s",
@@ -208,12 +203,20 @@ _ORIGINAL_DST: Json = {
 }
 
 
+def all_pods(endpoints: Sequence[Endpoint]) -> Json:
+    """One cluster of all endpoints of all pools: whatever is not picked is as likely as any."""
+    pool = Pool(EVERYTHING, "", {}, (1,), None)
+    cluster = pool_cluster(pool, pool_assignment(EVERYTHING, endpoints))
+    return {key: value for key, value in cluster.items() if key != "@type"}
+
+
 def _group(pool: Pool) -> GroupKey:
     assert pool.group is not None, f"{pool.ref} names no endpoint picker"
     return pool.group
 
 
-def _route(pool: Pool, picker: Picker, cluster: str) -> Json:
+def route_by(pool: Pool, picker: Picker, cluster: str) -> Json:
+    """The pool's route, by this picker to a pod of this cluster."""
     route = pool_route(pool, picker, timeout_seconds=30.0)
     route["route"]["cluster"] = cluster
     return route
@@ -222,12 +225,13 @@ def _route(pool: Pool, picker: Picker, cluster: str) -> Json:
 def _static_cluster(name: str, address: str) -> Json:
     cluster = eds_cluster(name, Path(), http2=True)
     del cluster["eds_cluster_config"]
-    endpoints = [{"lb_endpoints": [{"endpoint": {"address": _socket(address)}}]}]
+    endpoints = [{"lb_endpoints": [{"endpoint": {"address": socket_of(address)}}]}]
     assignment = {"cluster_name": name, "endpoints": endpoints}
     return {**cluster, "type": "STATIC", "load_assignment": assignment}
 
 
-def _socket(address: str) -> Json:
+def socket_of(address: str) -> Json:
+    """`host:port` as Envoy writes it."""
     host, _, port = address.rpartition(":")
     return {"socket_address": {"address": host.strip("[]"), "port_value": int(port)}}
 

@@ -15,11 +15,15 @@ class PickRequest:
         model: the request's `model`; None for a request without a body.
         subset: normalised `ip:port` or bare `ip` texts of the subset hint; None = no hint.
         header: looks a request header up by lower-case name.
+        priority: of the request's objective; 0 = none. Negative ones are shed first.
+        prompt_tokens: how long the prompt is, estimated or counted; 0 = unknown.
     """
 
     model: str | None
     subset: frozenset[str] | None
     header: Callable[[str], str | None]
+    priority: int = 0
+    prompt_tokens: int = 0
 
 
 class Pick(Protocol):

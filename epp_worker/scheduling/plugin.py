@@ -1,0 +1,167 @@
+"""What a scheduling plugin is: one small Protocol per kind.
+
+Plugins are made per pool (`PluginType.make`), so that whatever they remember is that pool's, and
+made anew when the pool's configuration or the pool itself is another one. All calls happen on the
+serving loop and must be quick: a plugin that raises loses its vote for this request, never the
+request; one that is slow is counted. Third parties add plugin types by an entry point of the group
+`epp_fleet.plugins` that names a `PluginType`.
+
+The order for one request: filters narrow the candidates, scorers rate what is left (0..1 each,
+clamped, times their weight, summed), the picker orders; then observers see what was picked. One
+instance may be of several kinds: what it has methods for, it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+from epp_worker.scheduling.contract import PickRequest
+from epp_worker.scheduling.state_slots import StateSlot
+from fleet.model.identity import PoolRef
+
+if TYPE_CHECKING:
+    from epp_worker.scheduling.endpoint import EndpointState
+
+ENTRY_POINTS = "epp_fleet.plugins"
+"""The group of entry points that third-party plugin types are found by."""
+
+Candidates: TypeAlias = "Sequence[EndpointState]"
+
+ParametersType: TypeAlias = type[Any]
+
+Header: TypeAlias = Callable[[str], str | None]
+"""Looks a header up by lower-case name."""
+
+
+@runtime_checkable
+class Filter(Protocol):
+    """Narrows the candidates; an empty answer refuses the request (429)."""
+
+    def filter(self, request: PickRequest, candidates: Candidates) -> Candidates:
+        """Those that may stay, in any order; must not change `candidates`."""
+        ...
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Rates candidates."""
+
+    def score(self, request: PickRequest, candidates: Candidates) -> Sequence[float]:
+        """One value in 0..1 per candidate, in their order; what is outside is clamped."""
+        ...
+
+
+@runtime_checkable
+class EndpointPicker(Protocol):
+    """Chooses among what was rated."""
+
+    def order(self, candidates: Candidates, scores: Sequence[float]) -> Candidates:
+        """The chosen endpoint first, then its fallbacks; at least one for a candidate."""
+        ...
+
+
+@runtime_checkable
+class PickObserver(Protocol):
+    """Learns what was picked, within the pick: the very next request sees it."""
+
+    def picked(self, request: PickRequest, chosen: "EndpointState") -> None:
+        """`chosen` will get the request."""
+        ...
+
+
+@runtime_checkable
+class ResponseObserver(Protocol):
+    """Learns how a picked request went on."""
+
+    def responded(
+        self, request: PickRequest, served: "EndpointState", header: Header
+    ) -> Mapping[str, str] | None:
+        """Response headers came; `served` is who answers.
+
+        Returns:
+            Headers to set on the response; None = none.
+        """
+        ...
+
+    def finished(self, request: PickRequest, served: "EndpointState") -> None:
+        """The request is over, however it ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a profile handler decided.
+
+    Attributes:
+        endpoints: of the primary profile, the chosen one first.
+        headers: set on the request beside the destination.
+        others: what further profiles chose, by profile name (the `prefill` one's endpoints).
+    """
+
+    endpoints: Candidates
+    headers: Mapping[str, str] = field(default_factory=dict)
+    others: "Mapping[str, Candidates]" = field(default_factory=dict)
+
+
+class Profile(Protocol):
+    """A named list of filters, scorers and a picker, ready to run."""
+
+    @property
+    def name(self) -> str:
+        """As in the configuration."""
+        ...
+
+    def run(self, request: PickRequest, candidates: Candidates) -> Candidates:
+        """The chosen endpoints, best first; empty = the filters left none."""
+        ...
+
+
+@runtime_checkable
+class ProfileHandler(Protocol):
+    """Decides which profiles run for a request, and whose choice it is."""
+
+    def select(
+        self, request: PickRequest, candidates: Candidates, profiles: Mapping[str, Profile]
+    ) -> Selection:
+        """Run what is needed; no endpoints = the request is refused (429)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PluginContext:
+    """What a plugin is made with.
+
+    Attributes:
+        name: of the instance in the configuration.
+        pool: whose instance it is.
+        now: monotonic seconds.
+        random: uniform in [0, 1).
+        find: another instance of the same pool by name; None = there is none.
+        slot: the pool's state of that name which stand-bys are told of too; None = unknown name.
+            Ask at each use: a pool that is made anew has new slots.
+    """
+
+    name: str
+    pool: PoolRef
+    now: Callable[[], float]
+    random: Callable[[], float]
+    find: Callable[[str], Any]
+    slot: Callable[[str], StateSlot | None]
+
+
+@dataclass(frozen=True, slots=True)
+class PluginType:
+    """A kind of plugin as configurations name it.
+
+    Attributes:
+        type: the name.
+        parameters: a msgspec Struct type (forbid_unknown_fields) that `parameters` decode into.
+            Those of the fleet's own types stand in `fleet.picking`, where the CLI checks them too.
+        make: builds an instance for one pool; raises ValueError for values that cannot work.
+        experimental: only taken where the fleet allows experimental plugins.
+    """
+
+    type: str
+    parameters: ParametersType
+    make: Callable[[Any, PluginContext], object]
+    experimental: bool = False

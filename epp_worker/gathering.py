@@ -55,4 +55,11 @@ def gather(
         certificate_expiry_seconds=(
             None if certificates is None else certificates.expiry_seconds()
         ),
+        tls_expiry_seconds=None if given.tls is None else given.tls.expiry_seconds(),
+        tls_handshakes={
+            "good": counters.tls_handshakes,
+            "failed": sum(counters.tls_failed.values()),
+            "plaintext_refused": counters.plaintext_refused,
+        },
+        connections_arriving=counters.connections_arriving,
     )

@@ -27,7 +27,7 @@ from epp_worker.stopping import Departure
 from epp_worker.surroundings import Surroundings
 from epp_worker.web import web_app
 from epp_worker.worker import Worker
-from fleet.certificates import Certificates, Role, open_certificates
+from fleet.certificates import Certificates, Role, open_certificates, serving_tls
 from fleet.clock import Clock, SystemClock
 from fleet.errors import SettingsError
 from fleet.http_listener import HttpListener
@@ -175,11 +175,12 @@ async def _serve(
     scraper = Scraper(settings.scrape, clock=clock)
     source = _source(settings, api, clock, rng)
     certificates = open_certificates(settings, Role.WORKER, clock)
+    tls = serving_tls(settings, clock)
     worker = Worker(
         worker_id,
         settings,
         token,
-        Surroundings(source, store, scraper, clock, rng, connections, certificates),
+        Surroundings(source, store, scraper, clock, rng, connections, certificates, tls),
         fatal=ending.fatal,
         refused=ending.refused,
     )

@@ -90,6 +90,9 @@ class Figures:
         served_elsewhere: by pool: responses of another endpoint than the one picked.
         store_errors: calls to the store that failed, by kind.
         certificate_expiry_seconds: None without certificates.
+        tls_expiry_seconds: the same of the gateways' port; None = it speaks plaintext alone.
+        tls_handshakes: of gateways, by outcome.
+        connections_arriving: accepted ones that have not said yet which protocol they speak.
         owned_load: of the owned groups, as placement counts it: 1 each, plus streams/s.
     """
 
@@ -113,6 +116,9 @@ class Figures:
     state: StreamFigures = field(default_factory=StreamFigures)
     store_errors: Mapping[str, int] = field(default_factory=dict)
     certificate_expiry_seconds: float | None = None
+    tls_expiry_seconds: float | None = None
+    tls_handshakes: Mapping[str, int] = field(default_factory=dict)
+    connections_arriving: int = 0
     owned_load: float = 0.0
 
 
@@ -158,6 +164,7 @@ class _Collector:
                 "Seconds until the certificate of the internal port expires.",
                 figures.certificate_expiry_seconds,
             )
+        yield from _tls(figures)
         scrapes = figures.scrapes
         outcomes = {"good": scrapes.good, "failed": scrapes.failed}
         yield _counter("scrapes", "Model servers' metrics pages read.", "outcome", outcomes)
@@ -172,6 +179,23 @@ class _Collector:
         yield from families(figures.source)
         yield from state_families(figures.state)
         yield from store_families(figures.store_errors)
+
+
+def _tls(figures: Figures) -> Iterator[Metric]:
+    yield _counter(
+        "ext_proc_handshakes", "TLS handshakes of gateways.", "outcome", figures.tls_handshakes
+    )
+    yield _gauge(
+        "connections_arriving",
+        "Connections that have not said yet whether they speak TLS.",
+        figures.connections_arriving,
+    )
+    if figures.tls_expiry_seconds is not None:
+        yield _gauge(
+            "ext_proc_certificate_expiry_seconds",
+            "Seconds until the certificate that gateways see expires.",
+            figures.tls_expiry_seconds,
+        )
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

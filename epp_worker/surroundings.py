@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 from epp_worker.holdings import Scrapes
-from fleet.certificates import Certificates
+from fleet.certificates import Certificates, ServingTls
 from fleet.clock import Clock
 from fleet.sources.contract import Source
 from fleet.store.contract import Store
@@ -17,6 +17,7 @@ class Surroundings:
     Attributes:
         connections: how many gateway connections the process may have open.
         certificates: of the internal port; None = it speaks plaintext.
+        tls: of the gateways' port; None = plaintext alone.
     """
 
     source: Source
@@ -26,3 +27,4 @@ class Surroundings:
     rng: random.Random
     connections: int = 16_384
     certificates: Certificates | None = None
+    tls: ServingTls | None = None

@@ -140,6 +140,7 @@ class Worker:
                 max_partial_bytes=own.max_buffered_bytes,
                 drain_seconds=own.stream_drain_seconds,
             ),
+            tls=given.tls,
         )
         self.counters = self.http2.counters
         self.beats = Beats(

@@ -4,6 +4,7 @@ The transport calls; the handler answers through the stream it was given. All on
 no call awaits, none may block.
 """
 
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -93,3 +94,16 @@ class StreamHandler(Protocol):
 
 Service = Callable[[GrpcStream], StreamHandler]
 """Called when a call to a known path begins; may end the stream at once."""
+
+
+class Tls(Protocol):
+    """How the port speaks TLS."""
+
+    @property
+    def required(self) -> bool:
+        """Whether plaintext is refused."""
+        ...
+
+    def context(self) -> ssl.SSLContext:
+        """What the next handshake uses. Asked for each of them, so it must not block."""
+        ...

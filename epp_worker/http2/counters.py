@@ -11,21 +11,27 @@ class Counters:
 
     __slots__ = (
         "connection_faults",
+        "connections_arriving",
         "connections_dead",
         "connections_open",
         "connections_refused",
         "connections_total",
         "handler_errors",
         "http_refused",
+        "plaintext_refused",
         "send_overflows",
         "streams_open",
         "streams_refused",
         "streams_total",
+        "tls_failed",
+        "tls_handshakes",
     )
 
     def __init__(self) -> None:
         self.connections_open = 0
         self.connections_total = 0
+        self.connections_arriving = 0
+        """Accepted, but nothing was said yet that tells TLS from plaintext."""
         self.connections_refused = 0
         """Beyond `Http2Limits.max_connections`."""
         self.connections_dead = 0
@@ -40,6 +46,13 @@ class Counters:
         """Beyond `max_streams`, malformed, or after the final GOAWAY."""
         self.http_refused = 0
         """Requests that were no gRPC calls (405, 415)."""
+        self.plaintext_refused = 0
+        """Connections in plaintext where TLS is required."""
+        self.tls_handshakes = 0
+        """That were completed."""
+        self.tls_failed: dict[str, int] = {}
+        """Those that were not, by OpenSSL's word for the reason, or `timeout`, `closed`,
+        `crowded out`, `no h2 in ALPN`."""
         self.handler_errors = 0
         """Exceptions that a handler let out."""
         self.send_overflows = 0

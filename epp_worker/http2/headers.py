@@ -17,6 +17,7 @@ import hpack
 
 from epp_worker.http2 import replies
 from epp_worker.http2.errors import ConnectionFault, ErrorCode
+from epp_worker.http2.statuses import DEADLINE_EXCEEDED, INTERNAL, TOO_LATE, UNIMPLEMENTED
 
 # Its DEBUG records quote header values, which are never logged here, whatever the root's level.
 logging.getLogger("hpack").setLevel(logging.INFO)
@@ -24,6 +25,10 @@ logging.getLogger("hpack").setLevel(logging.INFO)
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _BAD_VALUE: Final = re.compile(rb"[\x00\r\n]|^[ \t]|[ \t]$")
 _GRPC: Final = re.compile(r"application/grpc($|[+;])")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_TIMEOUT: Final = re.compile(r"[0-9]{1,8}[HMSmun]")
+_UNREADABLE: Final = -1.0
+_UNITS: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _PSEUDO: Final = frozenset((b":method", b":scheme", b":path", b":authority"))
 _HOP_BY_HOP: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
@@ -41,22 +46,42 @@ class RequestHead:
         path: `:path`.
         headers: all other fields, last one wins.
         malformed: why the request is no HTTP/2 request, or "".
-        refusal: block of the HTTP answer if it is no gRPC call, or b"".
+        refusal: the HTTP answer if it is no gRPC call.
+        content_length: what the body must come to; None if the client did not say.
+        gzip: whether messages may be compressed.
+        timeout: seconds that the client waits, `grpc-timeout`; None for ever.
+        unserved: gRPC status and reason, if the call cannot be served as it is.
         plain: holds no pseudo header and nothing forbidden: good as trailers.
     """
 
-    __slots__ = ("authority", "headers", "malformed", "path", "plain", "refusal")
+    __slots__ = (
+        "authority",
+        "content_length",
+        "gzip",
+        "headers",
+        "malformed",
+        "path",
+        "plain",
+        "refusal",
+        "timeout",
+        "unserved",
+    )
 
     def __init__(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
         pseudo: dict[bytes, bytes] = {}
         rest: dict[str, str] = {}
         problem = _read(fields, pseudo, rest)
         self.plain = not problem and not pseudo
-        self.malformed = problem or _missing(pseudo)
+        self.content_length, unreadable = _content_length(rest)
+        self.malformed = problem or _missing(pseudo) or unreadable
         self.authority = pseudo.get(b":authority", b"").decode("latin-1")
         self.path = pseudo.get(b":path", b"").decode("latin-1")
         self.headers: Mapping[str, str] = MappingProxyType(rest)
         self.refusal = _refusal(pseudo.get(b":method", b""), rest)
+        encoding = rest.get("grpc-encoding", "identity")
+        self.gzip = encoding == "gzip"
+        self.timeout = _timeout(rest)
+        self.unserved = _unserved(encoding, self.timeout)
 
 
 def _read(
@@ -86,12 +111,42 @@ def _missing(pseudo: Mapping[bytes, bytes]) -> str:
     return ""
 
 
-def _refusal(method: bytes, headers: Mapping[str, str]) -> bytes:
+def _content_length(headers: Mapping[str, str]) -> tuple[int | None, str]:
+    """(its value, what is wrong with it)."""
+    text = headers.get("content-length")
+    if text is None:
+        return None, ""
+    if _NUMBER.fullmatch(text) is None:
+        return None, "content-length is no number"
+    return int(text), ""
+
+
+def _timeout(headers: Mapping[str, str]) -> float | None:
+    text = headers.get("grpc-timeout")
+    if text is None:
+        return None
+    if _TIMEOUT.fullmatch(text) is None:
+        return _UNREADABLE
+    return int(text[:-1]) * _UNITS[text[-1]]
+
+
+def _unserved(encoding: str, timeout: float | None) -> tuple[int, str] | None:
+    if encoding not in replies.ENCODINGS:
+        known = ", ".join(replies.ENCODINGS)
+        return UNIMPLEMENTED, f"grpc-encoding {encoding[:64]} is none of {known}"
+    if timeout is not None and timeout <= 0:
+        if timeout == _UNREADABLE:
+            return INTERNAL, "grpc-timeout cannot be read"
+        return DEADLINE_EXCEEDED, TOO_LATE
+    return None
+
+
+def _refusal(method: bytes, headers: Mapping[str, str]) -> replies.Refusal | None:
     if method != b"POST":
-        return replies.NOT_POST
+        return replies.NOT_POST_HEAD if method == b"HEAD" else replies.NOT_POST
     if _GRPC.match(headers.get("content-type", "")) is None:
         return replies.NOT_GRPC
-    return b""
+    return None
 
 
 class HeadCache:
@@ -143,11 +198,12 @@ class _Decoder(Protocol):
 class HeadDecoder:
     """The decoding side of one connection."""
 
-    __slots__ = ("_acked", "_cache", "_decoder", "_stateless")
+    __slots__ = ("_acked", "_announced", "_cache", "_decoder", "_stateless")
 
     def __init__(self, cache: HeadCache, max_list_bytes: int) -> None:
         self._cache = cache
         self._decoder: _Decoder = hpack.Decoder(max_header_list_size=max_list_bytes)
+        self._announced = False
         self._acked = False
         self._stateless = False
 
@@ -156,16 +212,23 @@ class HeadDecoder:
         """Whether blocks of this connection no longer depend on each other."""
         return self._stateless
 
-    def acknowledged(self) -> None:
-        """The peer has acknowledged our SETTINGS_HEADER_TABLE_SIZE = 0.
+    def acknowledged(self) -> bool:
+        """The peer has acknowledged SETTINGS of ours: the first, or then the one of the table.
 
-        It should now begin its next block with a size update to 0. Some peers never do (h2spec,
-        encoders without a table); RFC 9113 would have them cut off, but as long as each of their
-        blocks is decoded in order, nothing can go wrong: they only miss the cache.
+        After the other it should begin its next block with a size update to 0. Some peers never do
+        (h2spec, encoders without a table); RFC 9113 would have them cut off, but as long as each of
+        their blocks is decoded in order, nothing can go wrong: they only miss the cache.
+
+        Returns:
+            Whether that table size is to be announced now.
         """
+        if not self._announced:
+            self._announced = True
+            return True
         self._acked = True
         if self._decoder.header_table.maxsize == 0:
             self._settle()
+        return False
 
     def decode(self, block: bytes) -> RequestHead:
         """The head in this block. Every block of the connection must come through here, in order.

@@ -65,6 +65,12 @@ def _unpad(data: bytes, start: int, end: int) -> tuple[int, int]:
     return start, end - padding
 
 
+def _check_dependency(stream_id: int, data: bytes, at: int) -> None:
+    """RFC 7540, 5.3.1; RFC 9113 has no priorities any more, but nobody sends this in good faith."""
+    if frames.read_u32(data, at)[0] & frames.MAX_STREAM_ID == stream_id:
+        _protocol_error("a stream that depends on itself")
+
+
 def _on_data(
     connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
@@ -107,6 +113,7 @@ def _on_headers(
     if flags & frames.FLAG_PRIORITY:
         if end - start < 5:
             _size_error("HEADERS too short for its priority fields")
+        _check_dependency(stream_id, data, start)
         start += 5  # RFC 9113, 5.3.2: priorities are read over
     block = data[start:end]
     if flags & frames.FLAG_END_HEADERS:
@@ -185,11 +192,12 @@ def _on_trailers(
 def _on_priority(
     connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
-    del flags, data
+    del flags
     if not stream_id:
         _protocol_error("PRIORITY on stream 0")
     connection.idle_frames.hit()
     if end - start == 5:
+        _check_dependency(stream_id, data, start)
         return
     stream = connection.streams.get(stream_id)
     if stream is not None:
@@ -224,7 +232,8 @@ def _on_settings(
     if flags & frames.FLAG_ACK:
         if start != end:
             _size_error("SETTINGS acknowledgement with a payload")
-        connection.decoder.acknowledged()
+        if connection.decoder.acknowledged():
+            connection.out.put(settings.NO_TABLE)
         return
     connection.idle_frames.hit(1 + (end - start) // _SETTINGS_BYTES)
     window = connection.initial_window

@@ -75,6 +75,12 @@ class Http2Limits:
     preface_seconds: float = 10.0
     """A connection that has said nothing sensible for this long is closed."""
 
+    handshake_seconds: float = 10.0
+    """The same for a TLS handshake, from its first byte on."""
+
+    max_handshakes: int = 256
+    """TLS handshakes under way at once; more wait, and the oldest gives way to them after 1 s."""
+
     keepalive_seconds: float = 30.0
     """Silence after which we ask by PING whether the peer still lives; 0: never."""
 
@@ -126,6 +132,8 @@ _LEAST: dict[str, float] = {
     "max_unanswered_resets": 1,
     "flood_window": 0.001,
     "preface_seconds": 0.001,
+    "handshake_seconds": 0.001,
+    "max_handshakes": 1,
     "keepalive_seconds": 0,
     "keepalive_timeout_seconds": 0.001,
     "goaway_ping_seconds": 0.001,

@@ -1,12 +1,14 @@
 """gRPC messages out of a stream of bytes: flag, length, message, again and again."""
 
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-RESOURCE_EXHAUSTED: Final = 8
-UNIMPLEMENTED: Final = 12
-INTERNAL: Final = 13
+from epp_worker.http2.statuses import INTERNAL, NO_ROOM, RESOURCE_EXHAUSTED
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+"""zlib: with gzip's header and checksum."""
 
 _PREFIX_BYTES: Final = 5
 _read_prefix = struct.Struct(">BI").unpack_from
@@ -57,12 +59,18 @@ class MessageBudget:
 
 
 class Assembler:
-    """One stream's unfinished message. Each byte of it is copied twice, however it arrives."""
+    """One stream's unfinished message. Each byte of it is copied twice, however it arrives.
 
-    __slots__ = ("_at", "_budget", "_buffer", "_data", "_direct", "_need")
+    Attributes:
+        inflated: bytes that compressed messages of the last `feed` came to so far.
+    """
 
-    def __init__(self, budget: MessageBudget) -> None:
+    __slots__ = ("_at", "_budget", "_buffer", "_data", "_direct", "_gzip", "_need", "inflated")
+
+    def __init__(self, budget: MessageBudget, *, gzip: bool = False) -> None:
         self._budget = budget
+        self._gzip = gzip
+        self.inflated = 0
         self._buffer: bytearray | None = None
         self._need = 0
         self._data = b""
@@ -78,8 +86,9 @@ class Assembler:
         """The messages completed by data[start:end]; stop early and the rest is dropped.
 
         Raises:
-            MessageFault: compressed, too large, no budget, or no gRPC framing at all.
+            MessageFault: not to be inflated, too large, no budget, or no gRPC framing at all.
         """
+        self.inflated = 0
         self._direct = self._buffer is None
         if self._buffer is not None:
             self._hold(data, start, end)
@@ -91,12 +100,13 @@ class Assembler:
         while end - start >= _PREFIX_BYTES:
             flag, size = _read_prefix(data, start)
             if flag or size > self._budget.max_message:
-                self._refuse(flag, size)
+                self._check(flag, size)
             after = start + _PREFIX_BYTES + size
             if after > end:
                 break
             self._data, self._at = data, after
-            yield data[start + _PREFIX_BYTES : after]
+            message = data[start + _PREFIX_BYTES : after]
+            yield self._inflate(message) if flag else message
             start = after
         self._data = b""
         if start < end:
@@ -121,7 +131,7 @@ class Assembler:
         budget = self._budget
         if budget.held + end - start > budget.max_held:
             self.clear()
-            raise MessageFault(RESOURCE_EXHAUSTED, "too many unfinished messages in this server")
+            raise MessageFault(RESOURCE_EXHAUSTED, NO_ROOM)
         buffer = self._buffer
         if buffer is None:
             buffer = self._buffer = bytearray()
@@ -131,15 +141,34 @@ class Assembler:
         if self._need == _PREFIX_BYTES and len(buffer) >= _PREFIX_BYTES:
             flag, size = _read_prefix(buffer)
             if flag or size > budget.max_message:
-                self.clear()
-                self._refuse(flag, size)
+                self._check(flag, size)
             self._need = _PREFIX_BYTES + size
 
-    def _refuse(self, flag: int, size: int) -> None:
-        if flag == 1:
-            raise MessageFault(UNIMPLEMENTED, "compressed messages are not supported")
-        if flag:
+    def _check(self, flag: int, size: int) -> None:
+        if flag > 1:
+            self.clear()
             raise MessageFault(INTERNAL, "not gRPC framing")
-        raise MessageFault(
-            RESOURCE_EXHAUSTED, f"message of {size} bytes over {self._budget.max_message}"
-        )
+        if flag and not self._gzip:
+            self.clear()
+            raise MessageFault(INTERNAL, "a compressed message on a stream without grpc-encoding")
+        if size > self._budget.max_message:
+            self.clear()
+            raise self._too_large(f"message of {size} bytes")
+
+    def _inflate(self, message: bytes) -> bytes:
+        """Never more than a message may have, whatever the peer packed."""
+        most = self._budget.max_message
+        unpack = zlib.decompressobj(_GZIP)
+        try:
+            whole = unpack.decompress(message, most + 1)
+        except zlib.error:
+            raise MessageFault(INTERNAL, "a message is not gzip") from None
+        if len(whole) > most:
+            raise self._too_large("inflated message")
+        if not unpack.eof or unpack.unused_data:
+            raise MessageFault(INTERNAL, "a message is not one whole gzip member")
+        self.inflated += len(whole)
+        return whole
+
+    def _too_large(self, what: str) -> MessageFault:
+        return MessageFault(RESOURCE_EXHAUSTED, f"{what} over {self._budget.max_message}")

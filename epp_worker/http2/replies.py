@@ -4,6 +4,7 @@ Nothing we send is ever put into a dynamic table, so most blocks are constants a
 be sent on any connection. A connection's very first block begins with `TABLE_SIZE_ZERO`.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 TABLE_SIZE_ZERO: Final = b"\x20"
@@ -44,12 +45,46 @@ def percent_encoded(message: str) -> bytes:
 _STATUS_200 = b"\x88"  # static table entry 8
 _CONTENT_TYPE = b"\x0f\x10"  # literal not indexed, name = static entry 31
 
-RESPONSE_HEADERS: Final = _STATUS_200 + _CONTENT_TYPE + b"\x10application/grpc"
+ENCODINGS: Final = ("identity", "gzip")
+"""How the messages that we take may be compressed."""
+
+RESPONSE_HEADERS: Final = (
+    _STATUS_200
+    + _CONTENT_TYPE
+    + b"\x10application/grpc"
+    + field(b"grpc-accept-encoding", ",".join(ENCODINGS).encode())
+)
 
 _TRAILERS: Final = tuple(field(b"grpc-status", b"%d" % code) for code in range(17))
 
-NOT_GRPC: Final = field(b":status", b"415")
-NOT_POST: Final = field(b":status", b"405") + field(b"allow", b"POST")
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The plain HTTP answer to a request that is no gRPC call."""
+
+    block: bytes
+    body: bytes
+
+
+def _refusal(status: bytes, text: bytes, *more: bytes) -> Refusal:
+    length = field(b"content-length", b"%d" % len(text))
+    kind = field(b"content-type", b"text/plain; charset=utf-8")
+    return Refusal(b"".join((field(b":status", status), kind, length, *more)), text)
+
+
+_PORT: Final = b"This port is for gateways: it speaks gRPC (ext_proc) over HTTP/2. "
+
+NOT_GRPC: Final = _refusal(b"415", _PORT + b"The content type must be application/grpc.\n")
+NOT_POST: Final = _refusal(
+    b"405", _PORT + b"Metrics and state are on worker.http_port.\n", field(b"allow", b"POST")
+)
+NOT_POST_HEAD: Final = Refusal(NOT_POST.block, b"")
+
+HTTP_1: Final = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"connection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(NOT_POST.body), NOT_POST.body)
+)
+"""To a client that speaks HTTP/1."""
 
 
 def trailers(status: int, message: str) -> bytes:

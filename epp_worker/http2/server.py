@@ -6,44 +6,44 @@ import errno
 from collections.abc import Mapping
 
 from epp_worker.http2.connection import Connection
-from epp_worker.http2.contract import GrpcConnection, Service
+from epp_worker.http2.contract import GrpcConnection, Service, Tls
 from epp_worker.http2.counters import Counters
 from epp_worker.http2.errors import ListenError
 from epp_worker.http2.limits import Http2Limits
+from epp_worker.http2.listener import Listener
 from epp_worker.http2.shared import Shared
-from fleet.listening import listen_tcp
-
-_BACKLOG = 4096
-"""All gateways of a cluster may reconnect at the same moment."""
 
 
 class Http2Server:
-    """A gRPC server without TLS.
+    """A gRPC server, on one port for plaintext and TLS.
 
     Args:
         services: by `:path` (`/package.Service/Method`).
         limits: bounds on what peers may make us hold.
+        tls: None = plaintext alone.
 
     Attributes:
         counters: totals since the start; survive `close`.
     """
 
     def __init__(
-        self, services: Mapping[str, Service], *, limits: Http2Limits | None = None
+        self,
+        services: Mapping[str, Service],
+        *,
+        limits: Http2Limits | None = None,
+        tls: Tls | None = None,
     ) -> None:
         self.counters = Counters()
         self._services = dict(services)
         self._limits = limits or Http2Limits()
+        self._tls = tls
         self._shared: Shared | None = None
-        self._listener: asyncio.Server | None = None
+        self._listener: Listener | None = None
 
     @property
     def port(self) -> int:
         """The port that is listened on; 0 before `start` and after `close`."""
-        if self._listener is None or not self._listener.sockets:
-            return 0
-        port: int = self._listener.sockets[0].getsockname()[1]
-        return port
+        return self._listener.port if self._listener is not None else 0
 
     @property
     def connections(self) -> tuple[GrpcConnection, ...]:
@@ -58,13 +58,12 @@ class Http2Server:
         """
         loop = asyncio.get_running_loop()
         shared = Shared(self._services, self._limits, self.counters, loop)
+        listener = Listener(shared, lambda: Connection(shared), self._tls)
         try:
-            self._listener = await listen_tcp(
-                lambda: Connection(shared), host, port, backlog=_BACKLOG
-            )
+            await listener.open(host, port)
         except OSError as error:
             raise ListenError(_advice(host, port, error)) from error
-        self._shared = shared
+        self._shared, self._listener = shared, listener
 
     def go_away_all(self) -> None:
         """Begin a two-phase GOAWAY on every connection; new connections are still taken."""

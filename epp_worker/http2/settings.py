@@ -22,6 +22,10 @@ INITIAL_WINDOW_SIZE: Final = 4
 MAX_FRAME_SIZE: Final = 5
 MAX_HEADER_LIST_SIZE: Final = 6
 
+NO_TABLE: Final = settings({HEADER_TABLE_SIZE: 0})
+"""A header table of size 0 makes every header block stand alone once the peer has acknowledged it,
+so that decoded blocks can be remembered whole."""
+
 _RANGES: Final = {
     ENABLE_PUSH: (0, 1, ErrorCode.PROTOCOL_ERROR),
     INITIAL_WINDOW_SIZE: (0, MAX_WINDOW, ErrorCode.FLOW_CONTROL_ERROR),
@@ -32,12 +36,11 @@ _RANGES: Final = {
 def opening(limits: Http2Limits) -> bytes:
     """What we say first: our SETTINGS and the connection's larger window.
 
-    A header table of size 0 makes every header block stand alone once the peer has acknowledged
-    it, so that decoded blocks can be remembered whole.
+    The header table of size 0 is not among them but follows once these are acknowledged
+    (`NO_TABLE`): clients that set their table up first thing are right about its size until then.
     """
     ours = settings(
         {
-            HEADER_TABLE_SIZE: 0,
             MAX_CONCURRENT_STREAMS: limits.max_streams,
             INITIAL_WINDOW_SIZE: limits.stream_window,
             MAX_HEADER_LIST_SIZE: limits.max_header_list_bytes,

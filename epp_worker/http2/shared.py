@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from epp_worker.http2.contract import Service
 from epp_worker.http2.counters import Counters
+from epp_worker.http2.deadlines import Deadlines
 from epp_worker.http2.flow import Unsent
 from epp_worker.http2.headers import HeadCache
 from epp_worker.http2.limits import Http2Limits
@@ -31,6 +33,7 @@ class Shared:
         "budget",
         "connections",
         "counters",
+        "deadlines",
         "emptied",
         "heads",
         "limits",
@@ -55,6 +58,7 @@ class Shared:
         self.counters = counters
         self.loop = loop
         self.timers = Timers(loop)
+        self.deadlines = Deadlines(loop, self.timers)
         self.heads = HeadCache()
         self.budget = MessageBudget(limits.max_message_bytes, limits.max_partial_bytes)
         self.unsent = Unsent(limits.max_send_bytes)
@@ -83,3 +87,18 @@ class Shared:
         self.timers.forget(connection)
         if not self.connections:
             self.emptied.set()
+
+    def handler_failed(self, event: str, path: str, error: Exception) -> None:
+        """Count, and log where it broke: neither its text nor locals, which may quote a prompt."""
+        self.counters.handler_errors += 1
+        stack = traceback.extract_tb(error.__traceback__)
+        self.warn.log(
+            logging.ERROR,
+            event,
+            key=type(error).__name__,
+            extra={
+                "method": path,
+                "error": type(error).__name__,
+                "stack": " > ".join(f"{at.filename}:{at.lineno} {at.name}" for at in stack),
+            },
+        )

@@ -4,10 +4,7 @@ A call goes open -> ending (the handler ended it, answers may still wait for win
 (END_STREAM written) or, from anywhere, dead (reset by either side, or the connection is gone).
 """
 
-import logging
 import struct
-import traceback
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +13,18 @@ from epp_worker.http2.contract import Service, StreamHandler
 from epp_worker.http2.errors import ErrorCode
 from epp_worker.http2.flow import ReceiveWindow
 from epp_worker.http2.headers import RequestHead
-from epp_worker.http2.messages import RESOURCE_EXHAUSTED, Assembler, MessageFault
+from epp_worker.http2.messages import Assembler, MessageFault
+from epp_worker.http2.queue import SendQueue
+from epp_worker.http2.statuses import (
+    CANCELLED,
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    NO_ROOM,
+    OK,
+    RESOURCE_EXHAUSTED,
+    TOO_LATE,
+    UNIMPLEMENTED,
+)
 
 if TYPE_CHECKING:
     from epp_worker.http2.connection import Connection
@@ -26,18 +34,11 @@ ENDING: Final = 1
 ENDED: Final = 2
 DEAD: Final = 3
 
-OK: Final = 0
-CANCELLED: Final = 1
-UNIMPLEMENTED: Final = 12
-INTERNAL: Final = 13
-
 _MESSAGES_PER_TURN: Final = 128
 """Of one DATA frame; it may hold 3,276 empty ones, whose handling takes 20 ms."""
 
-_CRUMB: Final = 256
-_CRUMBS: Final = 16_384
-"""Shorter messages that must wait are put together up to the other size: each for itself would take
-five times its bytes."""
+_INFLATED_PER_TURN: Final = 1024 * 1024
+"""Inflating a message of 16 MiB takes 50 ms: at most one of those in a turn."""
 
 _FITS_SLACK: Final = 1024
 """`fits` is asked about message bytes; this leaves room for some 200 five-byte prefixes."""
@@ -54,6 +55,7 @@ class Stream:
         "_assembler",
         "_handler",
         "_headers_sent",
+        "_left",
         "_on_sent",
         "_out",
         "_queue",
@@ -67,6 +69,7 @@ class Stream:
         "remote_closed",
         "state",
         "stream_id",
+        "tick",
         "window",
     )
 
@@ -82,14 +85,16 @@ class Stream:
         self.state = OPEN
         self.remote_closed = False
         self.ended_round = 0
+        self.tick = 0
+        self._left = head.content_length
         self._out = connection.out
-        self._queue: deque[bytes | bytearray | memoryview] = deque()
+        self._queue = SendQueue()
         self._trailers = b""
         self._headers_sent = False
         self._handler: StreamHandler | None = None
         self._on_sent: Callable[[], None] | None = None
         self._receive = ReceiveWindow(connection.shared.limits.stream_window)
-        self._assembler = Assembler(connection.shared.budget)
+        self._assembler = Assembler(connection.shared.budget, gzip=head.gzip)
 
     # What the handler sees.
 
@@ -175,15 +180,18 @@ class Stream:
 
     def begin(self, service: Service | None) -> None:
         """Hand the call to its service."""
-        if self.head.refusal:
-            self.state = ENDING
-            self._trailers = self.head.refusal
-            self.connection.shared.counters.http_refused += 1
-            self.drained()
+        head = self.head
+        if head.refusal is not None:
+            self._refuse(head.refusal)
             return
         if service is None:
-            self.end(UNIMPLEMENTED, f"unknown method {self.head.path}")
+            self.end(UNIMPLEMENTED, f"unknown method {head.path}")
             return
+        if head.unserved is not None:
+            self.end(*head.unserved)
+            return
+        if head.timeout is not None:
+            self.connection.shared.deadlines.add(self, head.timeout)
         try:
             handler = service(self)
         except Exception as error:  # noqa: BLE001 - a service's fault must not spread
@@ -199,6 +207,11 @@ class Stream:
             What is to be received again in the connection's next turn, since these were many
             messages for one; nearly always nothing.
         """
+        if self._left is not None:
+            self._left -= end - start
+            if self._left < 0:
+                self.connection.reset(self, ErrorCode.PROTOCOL_ERROR)
+                return b""
         increment = self._receive.take(size)
         if increment:
             if self.state != OPEN or increment < 0:
@@ -219,6 +232,8 @@ class Stream:
         elif not left:
             rest = self._assembler.cut_short(end)
             self._receive.untake(len(rest))
+            if self._left is not None:
+                self._left += len(rest)
             return rest
         elif self._assembler.partial:
             budget.waiting.pop(self, None)
@@ -237,6 +252,8 @@ class Stream:
                     break
                 handler.received(message)
                 left -= 1
+                if self._assembler.inflated >= _INFLATED_PER_TURN:
+                    left = 0
                 if not left:
                     break
         except MessageFault as fault:
@@ -247,10 +264,21 @@ class Stream:
 
     def starve(self) -> None:
         """See `messages.Waiting.starve`."""
-        self._give_up(RESOURCE_EXHAUSTED, "too many unfinished messages in this server")
+        self._give_up(RESOURCE_EXHAUSTED, NO_ROOM)
+
+    def expired(self) -> None:
+        """See `deadlines.Expiring.expired`."""
+        if self.queued:
+            # What waits for the client's windows is in the way of a status.
+            self.connection.reset(self, ErrorCode.CANCEL)
+        else:
+            self._give_up(DEADLINE_EXCEEDED, TOO_LATE)
 
     def half_closed(self) -> None:
         """The client sent END_STREAM."""
+        if self._left:
+            self.connection.reset(self, ErrorCode.PROTOCOL_ERROR)
+            return
         self.remote_closed = True
         if self.state == ENDED:
             self.connection.forget(self)
@@ -300,20 +328,7 @@ class Stream:
     def take(self, size: int) -> bytes:
         """The next `size` bytes of the queue, for one DATA frame."""
         self.queued -= size
-        queue = self._queue
-        parts: list[bytes | bytearray | memoryview] = []
-        while size:
-            piece = queue[0]
-            if len(piece) <= size:
-                parts.append(piece)
-                queue.popleft()
-                size -= len(piece)
-            else:
-                rest = memoryview(piece)
-                parts.append(rest[:size])
-                queue[0] = rest[size:]
-                size = 0
-        return b"".join(parts)
+        return self._queue.take(size)
 
     def drained(self) -> None:
         """Nothing is queued any more: the end follows, if it was asked for."""
@@ -323,8 +338,11 @@ class Stream:
         if self.state != ENDING:
             return
         self.state = ENDED
+        end = frames.FLAG_END_STREAM
         self._out.put(
-            self.connection.headers_frame(self.stream_id, self._trailers, frames.FLAG_END_STREAM)
+            self.connection.headers_frame(self.stream_id, self._trailers, end)
+            if self._trailers
+            else frames.frame(frames.DATA, end, self.stream_id)
         )
         self.connection.settled()
         if self.remote_closed:
@@ -335,24 +353,16 @@ class Stream:
     # Inside.
 
     def _let_go(self) -> None:
-        """Of the message that is not complete."""
+        """Of the message that is not complete, and of the deadline."""
+        if self.tick:
+            self.connection.shared.deadlines.drop(self)
         self._assembler.clear()
         waiting = self.connection.shared.budget.waiting
         if waiting:
             waiting.pop(self, None)
 
     def _enqueue(self, messages: tuple[bytes, ...], size: int) -> None:
-        queue = self._queue
-        for message in messages:
-            prefix = _pack_prefix(0, len(message))
-            if len(message) >= _CRUMB:
-                queue.append(prefix)
-                queue.append(message)
-            elif queue and type(last := queue[-1]) is bytearray and len(last) < _CRUMBS:
-                last += prefix
-                last += message
-            else:
-                queue.append(bytearray(prefix + message))
+        self._queue.add_messages(messages)
         self.queued += size
         self._out.hold(size)
         if self.queued > self.connection.shared.limits.max_stream_send_bytes:
@@ -362,6 +372,24 @@ class Stream:
         self._out.pump()
         self.connection.check_overfull()
 
+    def _refuse(self, refusal: replies.Refusal) -> None:
+        """Answer what is no gRPC call as plain HTTP."""
+        self.state = ENDING
+        self.connection.shared.counters.http_refused += 1
+        size = len(refusal.body)
+        if not size:
+            self._trailers = refusal.block
+            self.drained()
+            return
+        self._headers_sent = True
+        out = self._out
+        out.put(self.connection.headers_frame(self.stream_id, refusal.block))
+        self._queue.add(refusal.body)
+        self.queued = size
+        out.hold(size)
+        out.enqueue(self)
+        out.pump()
+
     def _give_up(self, status: int, message: str) -> None:
         handler, self._handler = self._handler, None
         self.end(status, message)
@@ -369,21 +397,7 @@ class Stream:
         self._abort_handler()
 
     def _failed(self, error: Exception) -> None:
-        # Neither the error's text nor locals: they may quote a prompt.
-        self.connection.shared.warn.log(
-            logging.ERROR,
-            "handler failed",
-            key=type(error).__name__,
-            extra={
-                "method": self.head.path,
-                "error": type(error).__name__,
-                "stack": " > ".join(
-                    f"{entry.filename}:{entry.lineno} {entry.name}"
-                    for entry in traceback.extract_tb(error.__traceback__)
-                ),
-            },
-        )
-        self.connection.shared.counters.handler_errors += 1
+        self.connection.shared.handler_failed("handler failed", self.head.path, error)
         self._give_up(INTERNAL, "internal error")
 
     def _abort_handler(self) -> None:
@@ -393,8 +407,5 @@ class Stream:
         try:
             handler.aborted()
         except Exception as error:  # noqa: BLE001 - a handler's fault must not spread
-            extra = {"error": type(error).__name__}
-            self.connection.shared.warn.log(
-                logging.ERROR, "handler failed in aborted()", extra=extra
-            )
-            self.connection.shared.counters.handler_errors += 1
+            path = self.head.path
+            self.connection.shared.handler_failed("handler failed in aborted()", path, error)

@@ -5,6 +5,8 @@ a certificate lives 90 days and is replaced after two thirds of that. A CA that 
 key and its name, so what it signed before and after is good under either certificate of it.
 """
 
+import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -24,6 +26,9 @@ DAYS = 90
 CA_DAYS = 3650
 CA_RENEW_DAYS = 365
 """A CA that lives shorter than this is renewed."""
+
+SELF_SIGNED_DAYS = 365
+"""Of a certificate that a worker makes for itself."""
 
 RENEW_SHARE = 1 / 3
 """A certificate with less than this of its life left is replaced."""
@@ -79,6 +84,33 @@ def make_certificate(ca: Pair, role: Role, fleet: str, now: float) -> Pair:
         .sign(signer, hashes.SHA256())
     )
     return Pair(_pem(made), _key_pem(key))
+
+
+def make_self_signed(names: Sequence[str], now: float) -> Pair:
+    """A server's certificate that nobody vouches for.
+
+    Args:
+        names: DNS names and IP addresses.
+        now: wall seconds.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    own = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "epp-fleet worker")])
+    made = (
+        _builder(own, own, key.public_key(), now, SELF_SIGNED_DAYS)
+        .add_extension(x509.SubjectAlternativeName([_name(each) for each in names]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(_pem(made), _key_pem(key))
+
+
+def _name(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text.strip("[]")))
+    except ValueError:
+        return x509.DNSName(text)
 
 
 def is_due(pair: Pair, ca: Pair, role: Role, fleet: str, now: float) -> bool:

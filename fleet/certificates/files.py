@@ -132,7 +132,7 @@ class Certificates:
         # Here, so that only who has certificates pays for the library (40 ms).
         from fleet.certificates import pem
 
-        ca, certificate, key = (_content(field, path) for field, path in self._files())
+        ca, certificate, key = (read_file(field, path) for field, path in self._files())
         facts = pem.read(
             pem.Named("security.ca_file", self.ca_file, ca),
             pem.Named("security.certificate_file", self.certificate_file, certificate),
@@ -160,7 +160,12 @@ def open_certificates(settings: Settings, role: Role, clock: Clock) -> Certifica
     return Certificates(settings.security, settings.fleet, role, clock)
 
 
-def _content(field: str, path: Path) -> bytes:
+def read_file(field: str, path: Path) -> bytes:
+    """The file that a setting names.
+
+    Raises:
+        SettingsError: it cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return file.read(MAX_FILE_BYTES)

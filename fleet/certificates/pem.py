@@ -43,11 +43,18 @@ def read(ca: Named, certificate: Named, key: Named) -> Facts:
         SettingsError: one is no PEM, or the key is not the certificate's.
     """
     authorities = _certificates(ca)
-    own = _certificates(certificate)[0]
-    if _private_key(key).public_key() != own.public_key():
-        raise SettingsError([f"{key.field}: {key.path} is not the key of {certificate.path}"])
+    own = _own(certificate, key)
     last_ca = max(one.not_valid_after_utc.timestamp() for one in authorities)
     return Facts(dns_names(own), min(own.not_valid_after_utc.timestamp(), last_ca))
+
+
+def read_own(certificate: Named, key: Named) -> float:
+    """The wall seconds at which a certificate has expired that is read without its CA.
+
+    Raises:
+        SettingsError: one is no PEM, or the key is not the certificate's.
+    """
+    return _own(certificate, key).not_valid_after_utc.timestamp()
 
 
 def dns_names(certificate: x509.Certificate) -> tuple[str, ...]:
@@ -57,6 +64,13 @@ def dns_names(certificate: x509.Certificate) -> tuple[str, ...]:
     except (x509.ExtensionNotFound, ValueError):
         return ()
     return tuple(names.value.get_values_for_type(x509.DNSName))
+
+
+def _own(certificate: Named, key: Named) -> x509.Certificate:
+    own = _certificates(certificate)[0]
+    if _private_key(key).public_key() != own.public_key():
+        raise SettingsError([f"{key.field}: {key.path} is not the key of {certificate.path}"])
+    return own
 
 
 def _certificates(file: Named) -> list[x509.Certificate]:

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from fleet.settings.kinds import coordinator_problems, kind_problems
 from fleet.settings.model import CoordinatorSettings, Settings, WorkerSettings
 from fleet.settings.ownership_checks import ownership_problems
-from fleet.settings.security_checks import certificate_problems, plaintext_problems, read_problems
+from fleet.settings.security_checks import (
+    certificate_problems,
+    plaintext_problems,
+    read_problems,
+    serving_problems,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,8 @@ def _ownership(settings: Settings) -> Iterator[Finding]:
 
 def _certificates(settings: Settings) -> Iterator[Finding]:
     for fields, message in certificate_problems(settings.security):
+        yield Finding(fields, message)
+    for fields, message in serving_problems(settings.worker):
         yield Finding(fields, message)
 
 

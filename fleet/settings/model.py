@@ -196,6 +196,20 @@ class WorkerSettings:
     max_buffered_bytes: Annotated[int, Range(1024, 2**40)] = 256 * 1024 * 1024
     """Request bodies held by the whole worker; a stream that would pass it is answered 429."""
 
+    tls: Annotated[str, Choice(("auto", "require", "off"))] = "auto"
+    """How ext_proc_port speaks: auto (TLS and plaintext, as each connection begins), require
+    (plaintext is refused) or off (plaintext alone)."""
+
+    tls_certificate_file: str = ""
+    """PEM of the certificate of ext_proc_port, with its intermediates. Re-read when it changes.
+    Empty = one is made at each start, which no gateway can verify."""
+
+    tls_key_file: str = ""
+    """PEM of its private key."""
+
+    tls_client_ca_file: str = ""
+    """PEM of the CAs of gateways: then TLS is required, with a certificate of one of these CAs."""
+
     max_streams_per_connection: Annotated[int, Range(1, 2**31 - 1)] = 4096
     """SETTINGS_MAX_CONCURRENT_STREAMS: one gateway thread's open requests to this worker."""
 

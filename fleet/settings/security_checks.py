@@ -28,6 +28,23 @@ def certificate_problems(security: SecuritySettings) -> Iterator[Problem]:
         yield fields, f"is empty{also}, but {given} is set; set all three of them or none"
 
 
+def serving_problems(worker: WorkerSettings) -> Iterator[Problem]:
+    """The certificate of the ext_proc port: both of its files or none, and none without TLS."""
+    pair = {
+        "worker.tls_certificate_file": worker.tls_certificate_file,
+        "worker.tls_key_file": worker.tls_key_file,
+    }
+    missing = [path for path, value in pair.items() if not value]
+    if len(missing) == 1:
+        given = next(path for path, value in pair.items() if value)
+        yield (missing[0], given), f"is empty, but {given} is set; set both of them or none"
+    files = {**pair, "worker.tls_client_ca_file": worker.tls_client_ca_file}
+    named = [path for path, value in files.items() if value]
+    if worker.tls == "off" and named:
+        message = f"is off, but {' and '.join(named)} is set; set it to auto or require"
+        yield ("worker.tls", *named), message
+
+
 def plaintext_problems(
     security: SecuritySettings, section: str, listener: WorkerSettings | CoordinatorSettings
 ) -> Iterator[Problem]:

@@ -1,0 +1,175 @@
+"""TLS handshakes: not all at once, and none for ever.
+
+The first step of a handshake (keys, and our signature) is by far the dearest, and it comes as soon
+as a transport is made, since the client's hello is here already. So a turn of the loop begins only
+a few, whoever else has work gets its turns, and 2,000 gateways that come back at once are taken one
+after another.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from epp_worker.http2 import hello
+from epp_worker.http2.contract import Tls
+from epp_worker.http2.shared import Shared
+
+BEGUN_PER_TURN: Final = 4
+"""A handshake takes some 0.5 ms in all."""
+
+_PATIENCE_SECONDS: Final = 1.0
+"""Where all slots are taken, who needs longer than this gives way."""
+
+_SHUTDOWN_SECONDS: Final = 2.0
+"""How long a peer may take to answer our close_notify."""
+
+_H2: Final = b"h2"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Client:
+    """A socket whose hello is here.
+
+    Attributes:
+        since: when it was, by the loop's clock.
+    """
+
+    arriving: socket.socket
+    peer: str
+    since: float
+
+
+class Handshakes:
+    """Those that wait and those under way."""
+
+    def __init__(self, shared: Shared, make: Callable[[], asyncio.Protocol], tls: Tls) -> None:
+        self._shared = shared
+        self._make = make
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[_Client] = deque()
+        self._under_way: dict[asyncio.Task[None], float] = {}
+        self._next: asyncio.Handle | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._under_way)
+
+    def add(self, arriving: socket.socket, peer: str, record: bytes) -> None:
+        """Begin with this one as soon as it is its turn."""
+        offered = hello.offered_protocols(record)
+        if offered is not None and _H2 not in offered:
+            _refuse(arriving)
+            self._failed(peer, "no h2 in ALPN")
+            return
+        self._waiting.append(_Client(arriving, peer, self._loop.time()))
+        self._soon()
+
+    def close(self) -> None:
+        """Drop them all."""
+        self._closed = True
+        if self._next is not None:
+            self._next.cancel()
+        for client in self._waiting:
+            client.arriving.close()
+        self._waiting.clear()
+        for task in tuple(self._under_way):
+            task.cancel()
+
+    def _soon(self) -> None:
+        if self._next is None and self._waiting:
+            self._next = self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._next = None
+        now = self._loop.time()
+        limits = self._shared.limits
+        begun = 0
+        while self._waiting and begun < BEGUN_PER_TURN and self._has_room(now):
+            client = self._waiting.popleft()
+            if now - client.since >= limits.handshake_seconds:
+                client.arriving.close()
+                self._failed(client.peer, "timeout")
+                continue
+            begun += 1
+            task = self._loop.create_task(self._shake(client))
+            self._under_way[task] = now
+            task.add_done_callback(self._done)
+        if begun:
+            self._soon()
+
+    def _has_room(self, now: float) -> bool:
+        """Whether another may begin; makes room if somebody has had long enough."""
+        if len(self._under_way) < self._shared.limits.max_handshakes:
+            return True
+        oldest = next(iter(self._under_way))
+        wait = self._under_way[oldest] + _PATIENCE_SECONDS - now
+        if wait <= 0:
+            oldest.cancel()
+        elif self._next is None:
+            self._next = self._loop.call_later(wait, self._begin)
+        return False
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        del self._under_way[task]
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        self._soon()
+
+    async def _shake(self, client: _Client) -> None:
+        limits = self._shared.limits
+        left = client.since + limits.handshake_seconds - self._loop.time()
+        try:
+            await self._loop.connect_accepted_socket(
+                self._make,
+                client.arriving,
+                ssl=self._tls.context(),
+                ssl_handshake_timeout=max(left, 0.001),
+                ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+            )
+        except OSError as error:
+            client.arriving.close()
+            self._failed(client.peer, _reason(error))
+        except asyncio.CancelledError:
+            client.arriving.close()
+            if not self._closed:
+                self._failed(client.peer, "crowded out")
+            raise
+        else:
+            self._shared.counters.tls_handshakes += 1
+
+    def _failed(self, peer: str, reason: str) -> None:
+        counts = self._shared.counters.tls_failed
+        counts[reason] = counts.get(reason, 0) + 1
+        self._shared.warn.log(
+            logging.WARNING,
+            "TLS handshake failed",
+            key=reason,
+            extra={"peer": peer, "reason": reason},
+        )
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or "unknown").lower().replace("_", " ")
+    # asyncio: ConnectionAbortedError is its deadline, ConnectionResetError the peer's doing.
+    return "timeout" if isinstance(error, ConnectionAbortedError | TimeoutError) else "closed"
+
+
+def _refuse(arriving: socket.socket) -> None:
+    """Say that none of the client's protocols is spoken here, and close.
+
+    What it sent is taken first: closing over unread bytes resets the connection, and the alert
+    might never be seen.
+    """
+    with contextlib.suppress(OSError):
+        arriving.recv(hello.LONGEST_RECORD)
+        arriving.send(hello.NO_APPLICATION_PROTOCOL)
+    arriving.close()

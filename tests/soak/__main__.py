@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.bench.rows import Row
 from tests.control_plane.programs import Missing
 from tests.kustomize import NoKustomize
-from tests.soak import apart, large, small, static
+from tests.soak import apart, large, moves, small, static
 from tests.soak.table import document, lines
 
 _OUT = Path(__file__).parents[2] / "build" / "soak.json"
@@ -26,6 +26,7 @@ SCENARIOS: dict[str, tuple[Callable[[], Awaitable[list[Row]]], float]] = {
     "rest": (small.rest, 240.0),
     "store": (small.store, 240.0),
     "static": (static.alone, 240.0),
+    "moves": (moves.planned, 480.0),
     "large": (large.cold, 600.0),
 }
 """Each scenario with the seconds that it may take."""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from epp_worker.group import Group
 from epp_worker.scheduling.contract import Pick, PickRequest, Refusal
-from epp_worker.scheduling.pool import EndpointState, PoolState
+from epp_worker.scheduling.endpoint import EndpointState
+from epp_worker.scheduling.pool import PoolState
 from fleet.certificates import Certificates
 from fleet.control.messages import WorkerPeer
 from fleet.model import EpochVersion, Hold, PoolId, PoolRef, Share, ShareEntry

@@ -14,7 +14,8 @@ from epp_worker.group import Group
 from epp_worker.handover.counts import StreamCounts
 from epp_worker.handover.outbox import Outbox
 from epp_worker.handover.rows import PIECE_BYTES, rows_of, slot_rows, snapshot_rows
-from epp_worker.scheduling.pool import EndpointState, PoolState
+from epp_worker.scheduling.endpoint import EndpointState
+from epp_worker.scheduling.pool import PoolState
 from epp_worker.scheduling.state_slots import StateSlot
 from fleet.control.state_messages import GroupStart, PoolNumber
 from fleet.model import GroupKey, PoolId

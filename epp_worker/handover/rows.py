@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from epp_worker.scheduling.pool import NEVER, EndpointState, PoolState, ToldMetrics
+from epp_worker.scheduling.endpoint import NEVER, EndpointState, ToldMetrics
+from epp_worker.scheduling.pool import PoolState
 from epp_worker.scheduling.state_merge import hear_counts, hear_metrics
 from fleet.control.state_messages import MetricsRow, PoolRows, encode_rows
 

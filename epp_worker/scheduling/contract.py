@@ -1,10 +1,65 @@
 """The words that the ext_proc session and the scheduler share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from fleet.model.identity import PoolRef
+from fleet.model.rewrites import NO_INTENTS, Intents
+
+
+class ResponsePhase(StrEnum):
+    """Whether a stream stays open while the answer to its request passes."""
+
+    TRACK = "track"
+    """It does: usage, latency and the end of the request are seen; who dies cuts the answer."""
+
+    DETACH = "detach"
+    """It ends with the pick where the gateway allows it; requests in flight are estimated."""
+
+    DRAIN = "drain"
+    """As `DETACH` while the worker leaves, else as `TRACK`."""
+
+
+class Hints(Protocol):
+    """What else a request's body says, read when somebody asks for it.
+
+    It can be asked as long as the request is being picked; afterwards `prompt` is empty and
+    `token_ids` None, since the body is let go. What the body does not say, or says in a shape that
+    is not understood, is simply missing here.
+    """
+
+    @property
+    def prompt(self) -> bytes:
+        """The text that the model reads, in the order in which it reads it: tools, then roles and
+        contents. Equal beginnings of prompts are equal beginnings here. b"" = unknown."""
+        ...
+
+    @property
+    def token_ids(self) -> Sequence[int] | None:
+        """The prompt as tokens, where the client sent tokens."""
+        ...
+
+    @property
+    def stream(self) -> bool:
+        """Whether the client asked for a streamed answer."""
+        ...
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest answer the client wants, in tokens."""
+        ...
+
+
+class _NoHints:
+    prompt = b""
+    token_ids: Sequence[int] | None = None
+    stream = False
+    max_tokens: int | None = None
+
+
+NO_HINTS: Hints = _NoHints()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +99,29 @@ class Pick(Protocol):
         """Prebuilt ProcessingResponse(request_headers) that names this endpoint."""
         ...
 
+    @property
+    def response_phase(self) -> ResponsePhase | None:
+        """What the pool asks for; None = what the fleet does."""
+        ...
+
     def served_by(self, address: str) -> None:
         """The gateway reports who answered: the count moves there if that is another one."""
         ...
 
+    def responded(self, header: Callable[[str], str | None]) -> Sequence[tuple[str, str]]:
+        """Response headers came, after `served_by` if that is known; headers to set on them.
+
+        Args:
+            header: looks a response header up by lower-case name; only during the call.
+        """
+        ...
+
+    def detach(self) -> None:
+        """The stream ends and the request goes on: from now on its count is an estimate."""
+        ...
+
     def release(self) -> None:
-        """Lower the in-flight count; idempotent."""
+        """Lower the in-flight count; idempotent, and nothing after `detach`."""
         ...
 
 
@@ -74,6 +146,11 @@ class Picker(Protocol):
     def pick(self, request: PickRequest) -> Pick | Refusal:
         """Choose, and count in flight, in one step."""
         ...
+
+    def intents(self, model: str | None) -> Intents:
+        """What is said of requests to the pool that would serve this one; `NO_INTENTS` if that is
+        none, or cannot be told."""
+        return NO_INTENTS
 
     @property
     def needs_model(self) -> bool:

@@ -1,5 +1,152 @@
-"""An endpoint as plugins see it."""
+"""One endpoint and what is known of it."""
 
-from epp_worker.scheduling.pool import EndpointState
+from collections.abc import Callable
+from typing import NamedTuple
 
-__all__ = ["EndpointState"]
+from epp_worker.extproc.replies import pick_reply
+from epp_worker.scheduling.detached import Detached
+from epp_worker.scheduling.subset import join, split_address
+from fleet.model.pools import Endpoint
+
+NEVER = float("-inf")
+
+
+class ToldMetrics(NamedTuple):
+    """An endpoint's metrics by another worker's word; fields as in `EndpointState`.
+
+    Attributes:
+        at: when they were scraped, by our own clock.
+    """
+
+    waiting: float | None
+    running: float | None
+    kv: float | None
+    at: float
+    seen: int
+    failures: int
+    refused: bool
+
+
+class EndpointState:
+    """An endpoint and what is known of it.
+
+    Attributes:
+        address: `ip:port` as it goes on the wire.
+        ip: normalised ip, for subset hints without a port.
+        key: normalised `ip:port`, for subset hints.
+        waiting: requests queued in the model server; None = unknown.
+        running: requests being computed; None = unknown.
+        kv: KV cache in use, 0..1; None = unknown.
+        metrics_at: when the three above were asked for, monotonic seconds; -inf = never.
+        inflight: open requests that are known of: our own, and those of other workers.
+        foreign: the part of `inflight` that other workers have told of.
+        inflight_seen: `inflight` at `metrics_at`; what came later the metrics cannot show.
+        failures: failed scrapes since the last good one.
+        refused: the last scrape found nobody listening.
+        detached: the part of `inflight` that is an estimate.
+        headers_reply: prebuilt ext_proc answer that names this endpoint.
+        touched: called at each change of the counts and the metrics, if somebody follows.
+    """
+
+    __slots__ = (
+        "address",
+        "detached",
+        "endpoint",
+        "failures",
+        "foreign",
+        "headers_reply",
+        "inflight",
+        "inflight_seen",
+        "ip",
+        "key",
+        "kv",
+        "metrics_at",
+        "refused",
+        "running",
+        "touched",
+        "waiting",
+    )
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        parts = split_address(endpoint.address)
+        if parts is None or parts[1] is None:
+            raise ValueError(f"endpoint of pod {endpoint.pod} has no ip:port: {endpoint.address}")
+        self.endpoint = endpoint
+        self.address = endpoint.address
+        self.ip = parts[0]
+        self.key = join(parts[0], parts[1])
+        self.waiting: float | None = None
+        self.running: float | None = None
+        self.kv: float | None = None
+        self.metrics_at = NEVER
+        self.inflight = 0
+        self.foreign = 0
+        self.inflight_seen = 0
+        self.failures = 0
+        self.refused = False
+        self.detached = Detached()
+        self.headers_reply = pick_reply(endpoint.address)
+        self.touched: Touched | None = None
+
+    def scraped(
+        self,
+        *,
+        waiting: float | None,
+        running: float | None,
+        kv: float | None,
+        at: float,
+        inflight: int,
+    ) -> None:
+        """Note a good scrape that was asked for at `at`, with `inflight` requests open then.
+
+        A value that the page did not have is unknown from now on. A page with none of them proves
+        only that the server answers.
+        """
+        before = (self.waiting, self.running, self.kv, self.failures, self.inflight_seen)
+        open_before = self.inflight
+        self.failures = 0
+        self.refused = False
+        self.waiting, self.running, self.kv = waiting, running, kv
+        if waiting is not None or running is not None or kv is not None:
+            self.metrics_at = at
+            self.inflight_seen = inflight
+        if self.detached:
+            self._settle(at, inflight)
+        news = before != (waiting, running, kv, 0, self.inflight_seen)
+        if self.touched is not None and (news or open_before != self.inflight):
+            self.touched(self)
+
+    def _settle(self, at: float, inflight: int) -> None:
+        """Let go of detached requests that the figures of a scrape leave no room for."""
+        tracked = inflight - len(self.detached)
+        gone = self.detached.settle(
+            at=at, running=self.running, waiting=self.waiting, tracked=tracked
+        )
+        self.inflight -= gone
+        self.inflight_seen = max(0, self.inflight_seen - gone)
+
+    def scrape_failed(self, *, refused: bool) -> None:
+        """Note a failed scrape; the last values stay until they are overdue."""
+        news = not self.failures or refused != self.refused
+        self.failures += 1
+        self.refused = refused
+        if news and self.touched is not None:
+            self.touched(self)
+
+    def heard(self, told: ToldMetrics) -> None:
+        """Another worker has scraped it. That is not told on: it would come back as news."""
+        self.waiting, self.running, self.kv = told.waiting, told.running, told.kv
+        self.metrics_at, self.inflight_seen = told.at, told.seen
+        self.failures, self.refused = told.failures, told.refused
+
+    def told(self, foreign: int) -> None:
+        """Other workers have so many requests open here."""
+        if foreign != self.foreign:
+            self.inflight += foreign - self.foreign
+            self.foreign = foreign
+            if self.touched is not None:
+                self.touched(self)
+
+
+Touched = Callable[[EndpointState], None]
+"""Told of an endpoint whose counts or metrics have changed; must be quick: it is on every pick."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from epp_worker.scheduling.contract import Pick, PickRequest, Refusal
 from epp_worker.scheduling.pool import NO_ENDPOINTS, PoolState
 from fleet.model.pools import Pool
+from fleet.model.rewrites import NO_INTENTS, Intents
 
 MODELS_ANNOTATION = "epp-fleet.dev/models"
 """Comma list of the models that a pool serves."""
@@ -62,13 +63,22 @@ class GroupPicker:
 
     def pick(self, request: PickRequest) -> Pick | Refusal:
         """See `epp_worker.scheduling.contract.Picker.pick`."""
+        pool = self._pool_for(request.model)
+        return pool if isinstance(pool, Refusal) else pool.pick(request)
+
+    def intents(self, model: str | None) -> Intents:
+        """See `epp_worker.scheduling.contract.Picker.intents`."""
+        pool = self._pool_for(model)
+        return NO_INTENTS if isinstance(pool, Refusal) else pool.intents
+
+    def _pool_for(self, model: str | None) -> PoolState | Refusal:
         if self._only is not None:
-            return self._only.pick(request)
+            return self._only
         if not self._pools:
             return _NO_POOL
-        if request.model is None:
+        if model is None:
             return _NO_MODEL
-        serving = self._by_model.get(request.model, ())
+        serving = self._by_model.get(model, ())
         if len(serving) == 1:
-            return serving[0].pick(request)
+            return serving[0]
         return _AMBIGUOUS if serving else _UNKNOWN

@@ -7,17 +7,15 @@ that two requests of the same moment see each other.
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
 
-from epp_worker.extproc.replies import pick_reply
-from epp_worker.scheduling.contract import Pick, PickRequest, Refusal
+from epp_worker.scheduling.contract import Pick, PickRequest, Refusal, ResponsePhase
+from epp_worker.scheduling.endpoint import EndpointState, ToldMetrics, Touched
 from epp_worker.scheduling.scoring import best
 from epp_worker.scheduling.state_origins import Origins
 from epp_worker.scheduling.state_slots import NewSlot, StateSlot, seen_tables
 from epp_worker.scheduling.subset import join, split_address
 from fleet.model.pools import Endpoint, Pool
-
-NEVER = float("-inf")
+from fleet.model.rewrites import NO_INTENTS, Intents
 
 RATE_SECONDS = 10.0
 """Time constant of `request_rate`."""
@@ -33,129 +31,17 @@ _NO_READY = Refusal(503, NO_ENDPOINTS, "The pool has no ready endpoint.")
 _NOT_ALLOWED = Refusal(503, NO_ENDPOINTS, "No ready endpoint of the pool is in the allowed subset.")
 
 
-class ToldMetrics(NamedTuple):
-    """An endpoint's metrics by another worker's word; fields as in `EndpointState`.
-
-    Attributes:
-        at: when they were scraped, by our own clock.
-    """
-
-    waiting: float | None
-    running: float | None
-    kv: float | None
-    at: float
-    seen: int
-    failures: int
-    refused: bool
+RESPONSE_PHASE = "epp-fleet.dev/response-phase"
+"""Annotation of a pool: a `ResponsePhase`."""
 
 
-class EndpointState:
-    """An endpoint and what is known of it.
-
-    Attributes:
-        address: `ip:port` as it goes on the wire.
-        ip: normalised ip, for subset hints without a port.
-        key: normalised `ip:port`, for subset hints.
-        waiting: requests queued in the model server; None = unknown.
-        running: requests being computed; None = unknown.
-        kv: KV cache in use, 0..1; None = unknown.
-        metrics_at: when the three above were asked for, monotonic seconds; -inf = never.
-        inflight: open requests that are known of: our own, and those of other workers.
-        foreign: the part of `inflight` that other workers have told of.
-        inflight_seen: `inflight` at `metrics_at`; what came later the metrics cannot show.
-        failures: failed scrapes since the last good one.
-        refused: the last scrape found nobody listening.
-        headers_reply: prebuilt ext_proc answer that names this endpoint.
-        touched: called at each change of the counts and the metrics, if somebody follows.
-    """
-
-    __slots__ = (
-        "address",
-        "endpoint",
-        "failures",
-        "foreign",
-        "headers_reply",
-        "inflight",
-        "inflight_seen",
-        "ip",
-        "key",
-        "kv",
-        "metrics_at",
-        "refused",
-        "running",
-        "touched",
-        "waiting",
-    )
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        parts = split_address(endpoint.address)
-        if parts is None or parts[1] is None:
-            raise ValueError(f"endpoint of pod {endpoint.pod} has no ip:port: {endpoint.address}")
-        self.endpoint = endpoint
-        self.address = endpoint.address
-        self.ip = parts[0]
-        self.key = join(parts[0], parts[1])
-        self.waiting: float | None = None
-        self.running: float | None = None
-        self.kv: float | None = None
-        self.metrics_at = NEVER
-        self.inflight = 0
-        self.foreign = 0
-        self.inflight_seen = 0
-        self.failures = 0
-        self.refused = False
-        self.headers_reply = pick_reply(endpoint.address)
-        self.touched: Touched | None = None
-
-    def scraped(
-        self,
-        *,
-        waiting: float | None,
-        running: float | None,
-        kv: float | None,
-        at: float,
-        inflight: int,
-    ) -> None:
-        """Note a good scrape that was asked for at `at`, with `inflight` requests open then.
-
-        A value that the page did not have is unknown from now on. A page with none of them proves
-        only that the server answers.
-        """
-        before = (self.waiting, self.running, self.kv, self.failures, self.inflight_seen)
-        self.failures = 0
-        self.refused = False
-        self.waiting, self.running, self.kv = waiting, running, kv
-        if waiting is not None or running is not None or kv is not None:
-            self.metrics_at = at
-            self.inflight_seen = inflight
-        if self.touched is not None and before != (waiting, running, kv, 0, self.inflight_seen):
-            self.touched(self)
-
-    def scrape_failed(self, *, refused: bool) -> None:
-        """Note a failed scrape; the last values stay until they are overdue."""
-        news = not self.failures or refused != self.refused
-        self.failures += 1
-        self.refused = refused
-        if news and self.touched is not None:
-            self.touched(self)
-
-    def heard(self, told: ToldMetrics) -> None:
-        """Another worker has scraped it. That is not told on: it would come back as news."""
-        self.waiting, self.running, self.kv = told.waiting, told.running, told.kv
-        self.metrics_at, self.inflight_seen = told.at, told.seen
-        self.failures, self.refused = told.failures, told.refused
-
-    def told(self, foreign: int) -> None:
-        """Other workers have so many requests open here."""
-        if foreign != self.foreign:
-            self.inflight += foreign - self.foreign
-            self.foreign = foreign
-            if self.touched is not None:
-                self.touched(self)
+_PHASES = frozenset(ResponsePhase)
 
 
-Touched = Callable[[EndpointState], None]
-"""Told of an endpoint whose counts or metrics have changed; must be quick: it is on every pick."""
+def phase_of(pool: Pool) -> ResponsePhase | None:
+    """What a pool's annotation asks for; None without one that can be understood."""
+    value = pool.annotations.get(RESPONSE_PHASE, "").strip()
+    return ResponsePhase(value) if value in _PHASES else None
 
 
 class _Pick:
@@ -187,6 +73,18 @@ class _Pick:
                 served.touched(served)
             self.state = served
 
+    @property
+    def response_phase(self) -> ResponsePhase | None:
+        return self._pool.response_phase
+
+    def responded(self, header: Callable[[str], str | None]) -> Sequence[tuple[str, str]]:
+        return ()
+
+    def detach(self) -> None:
+        if self._open:
+            self._open = False
+            self.state.detached.add(self._pool.now())
+
     def release(self) -> None:
         if self._open:
             self._open = False
@@ -205,6 +103,8 @@ class PoolState:
         stale_after: metrics older than this many seconds are overdue; set by the scraper.
         mismatches: responses served by another endpoint than the one picked.
         origins: requests in flight by the word of other workers.
+        intents: what is said of requests to this pool.
+        response_phase: what the pool asks for; None = what the fleet does.
         slots: what else is known of the pool, by name.
         on_new_slot: told of each slot that is made, if somebody follows.
         unplaced: metrics told of endpoints that are not listed here yet, by address.
@@ -219,11 +119,13 @@ class PoolState:
         "_rng",
         "_states",
         "_touched",
+        "intents",
         "mismatches",
         "on_new_slot",
         "on_stale",
         "origins",
         "pool",
+        "response_phase",
         "slots",
         "stale_after",
         "unplaced",
@@ -244,6 +146,8 @@ class PoolState:
             new_slot: makes a slot when it is first asked for.
         """
         self.pool = pool
+        self.intents: Intents = NO_INTENTS
+        self.response_phase = phase_of(pool)
         self.on_stale: Callable[[], None] | None = None
         self.stale_after = STALE_AFTER_SECONDS
         self.mismatches = 0
@@ -270,6 +174,7 @@ class PoolState:
             self.slots = {}
             self.unplaced = None
         self.pool = pool
+        self.response_phase = phase_of(pool)
 
     def set_endpoints(self, endpoints: Sequence[Endpoint]) -> None:
         """Replace the ready endpoints; the same pod at the same address keeps its state.
@@ -348,6 +253,10 @@ class PoolState:
         if self.on_stale is not None and now - chosen.metrics_at > REFRESH_AFTER_SECONDS:
             self.on_stale()
         return _Pick(self, chosen)
+
+    def now(self) -> float:
+        """Monotonic seconds, by the pool's clock."""
+        return self._now()
 
     def inflight(self) -> Mapping[str, int]:
         """Our own open requests by endpoint address."""

@@ -6,7 +6,8 @@ one that does not takes what it is told.
 
 from collections.abc import Collection, Mapping
 
-from epp_worker.scheduling.pool import NEVER, EndpointState, PoolState, ToldMetrics
+from epp_worker.scheduling.endpoint import NEVER, EndpointState, ToldMetrics
+from epp_worker.scheduling.pool import PoolState
 from epp_worker.scheduling.state_origins import MAX_ADDRESSES, Origins
 
 PROMOTED_FRESH_SECONDS = 1.0

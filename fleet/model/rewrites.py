@@ -4,9 +4,9 @@ The rules are those of the reference endpoint picker, with one difference: what 
 alone is looked up here within one pool, as one process serves many.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fleet.model.identity import ObjectRef, PoolReference
 
@@ -61,54 +61,67 @@ class Rewrite:
     created: float = 0.0
 
 
-Fact = TypeVar("Fact", Objective, Rewrite)
+@dataclass(frozen=True, slots=True)
+class Intents:
+    """What is said of requests to one pool, ready to be looked up with each of them.
 
-
-class ChosenRule(NamedTuple):
-    """A rule and the rewrite it stands in."""
-
-    rewrite: Rewrite
-    rule: Rule
-
-
-def by_pool(facts: Iterable[Fact]) -> dict[PoolReference, tuple[Fact, ...]]:
-    """Objectives or rewrites by their pool, so that a request looks at those of its own only."""
-    found: dict[PoolReference, list[Fact]] = {}
-    for fact in facts:
-        found.setdefault(fact.pool, []).append(fact)
-    return {pool: tuple(members) for pool, members in found.items()}
-
-
-def priority_of(objectives: Iterable[Objective], pool: PoolReference, name: str) -> int:
-    """The priority of a request to `pool` that names the objective `name`.
-
-    0 if there is no such objective or it is of another pool: one of the same name, or of the other
-    API group. A wrong name must not fail a request.
+    Attributes:
+        priorities: of the pool's objectives, by name.
+        exact: the rule for each model that one names.
+        generic: the rule for all others; None = there is none.
     """
-    for objective in objectives:
-        if objective.ref == ObjectRef(pool.namespace, name) and objective.pool == pool:
-            return objective.priority
-    return 0
+
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    exact: Mapping[str, Rule] = field(default_factory=dict)
+    generic: Rule | None = None
+
+    def priority(self, objective: str) -> int:
+        """The priority of a request that names this objective; 0 if the pool has none of that name:
+        a wrong name must not fail a request."""
+        return self.priorities.get(objective, 0)
+
+    def target(self, model: str, chance: Callable[[], float]) -> str | None:
+        """The model to ask for instead of `model` ("" = the request names none); None = nothing is
+        rewritten.
+
+        Args:
+            chance: see `pick_target`; only called for a rule that has a choice.
+        """
+        rule = self.exact.get(model, self.generic)
+        if rule is None:
+            return None
+        targets = rule.targets
+        return targets[0].model if len(targets) == 1 else pick_target(targets, chance()).model
 
 
-def rule_of(rewrites: Iterable[Rewrite], pool: PoolReference, model: str) -> ChosenRule | None:
-    """The one rule for requests to `pool` for `model`; None = nothing is rewritten.
+NO_INTENTS = Intents()
 
-    A rule that names the model wins over one for any model; then the rewrite that was created
-    first, of those created at once the first by name; then the rule that stands first.
 
-    Args:
-        model: as the client asked for it; "" = it named none.
+def intents_of(
+    objectives: Iterable[Objective], rewrites: Iterable[Rewrite], pool: PoolReference
+) -> Intents:
+    """What of these is of `pool`: an objective or rewrite that names it, of its own API group.
+
+    A rule that names a model wins over one for any model; then the rewrite that was created first,
+    of those created at once the first by name; then the rule that stands first.
     """
-    generic: ChosenRule | None = None
+    priorities = {
+        each.ref.name: each.priority
+        for each in objectives
+        if each.pool == pool and each.ref.namespace == pool.namespace
+    }
+    exact: dict[str, Rule] = {}
+    generic: Rule | None = None
     of_pool = (each for each in rewrites if each.pool == pool)
     for rewrite in sorted(of_pool, key=lambda each: (each.created, each.ref)):
         for rule in rewrite.rules:
-            if model in rule.models:
-                return ChosenRule(rewrite, rule)
+            for model in rule.models:
+                exact.setdefault(model, rule)
             if generic is None and not rule.models:
-                generic = ChosenRule(rewrite, rule)
-    return generic
+                generic = rule
+    if not (priorities or exact or generic):
+        return NO_INTENTS
+    return Intents(priorities, exact, generic)
 
 
 def pick_target(targets: Sequence[Target], chance: float) -> Target:
@@ -129,15 +142,3 @@ def pick_target(targets: Sequence[Target], chance: float) -> Target:
         if rest < 0:
             return target
     raise ValueError(f"chance must be at least 0 and below 1, not {chance}")
-
-
-def target_of(
-    rewrites: Iterable[Rewrite], pool: PoolReference, model: str, chance: float
-) -> str | None:
-    """The model to ask for instead of `model`; None = nothing is rewritten.
-
-    Args:
-        chance: see `pick_target`.
-    """
-    chosen = rule_of(rewrites, pool, model)
-    return None if chosen is None else pick_target(chosen.rule.targets, chance).model

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from epp_worker.datalayer.scraper import Scraper
 from epp_worker.scheduling.contract import PickRequest, Refusal
-from epp_worker.scheduling.pool import EndpointState, PoolState
+from epp_worker.scheduling.endpoint import EndpointState
+from epp_worker.scheduling.pool import PoolState
 from fleet.clock import SystemClock
 from fleet.model.identity import PoolRef
 from fleet.model.pools import Endpoint, Pool

@@ -17,7 +17,8 @@ from epp_worker.datalayer.fetch import ScrapeFailed
 from epp_worker.datalayer.metrics_text import EngineMetrics
 from epp_worker.datalayer.scraper import Scraper
 from epp_worker.scheduling.contract import PickRequest, Refusal
-from epp_worker.scheduling.pool import EndpointState, PoolState
+from epp_worker.scheduling.endpoint import EndpointState
+from epp_worker.scheduling.pool import PoolState
 from fleet.model.identity import PoolRef
 from fleet.model.pools import Endpoint, Pool
 from fleet.settings.model import ScrapeSettings

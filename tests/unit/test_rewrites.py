@@ -1,11 +1,9 @@
 """Which priority and which model a request gets by the objectives and rewrites of its pool."""
 
-from dataclasses import replace
-
 import pytest
 
 from fleet.model import Objective, ObjectRef, Pool, PoolRef, PoolReference, Rewrite, Rule, Target
-from fleet.model.rewrites import by_pool, pick_target, priority_of, rule_of, target_of
+from fleet.model.rewrites import NO_INTENTS, intents_of, pick_target
 
 GROUP = "inference.networking.k8s.io"
 OLD_GROUP = "inference.networking.x-k8s.io"
@@ -65,8 +63,7 @@ def test_the_priority_is_that_of_the_pools_own_objective(
         objective("batch", -3),
         objective("of-b", 5, POOL._replace(name="b")),
     ]
-    assert priority_of(known, pool, name) == priority
-    assert priority_of(by_pool(known).get(pool, ()), pool, name) == priority
+    assert intents_of(known, [], pool).priority(name) == priority
 
 
 @pytest.mark.parametrize(
@@ -133,17 +130,21 @@ def test_the_priority_is_that_of_the_pools_own_objective(
 )
 def test_one_rule_decides(rewrites: list[Rewrite], model: str, target: str | None) -> None:
     """Exact before generic, older before younger; the order in which they are known is none."""
-    assert target_of(rewrites, POOL, model, 0.5) == target
-    assert target_of(reversed(rewrites), POOL, model, 0.5) == target
-    assert target_of(by_pool(rewrites).get(POOL, ()), POOL, model, 0.5) == target
+    for known in (rewrites, rewrites[::-1]):
+        assert intents_of([], known, POOL).target(model, lambda: 0.5) == target
 
 
-def test_the_deciding_rewrite_is_known_by_name() -> None:
-    """For what people are told."""
-    first, second = rewrite("a", exact("x", "m")), rewrite("b", generic("y"))
-    chosen = rule_of([second, first], POOL, "m")
-    assert chosen is not None
-    assert (chosen.rewrite.ref.name, chosen.rule) == ("a", exact("x", "m"))
+def test_a_choice_is_made_by_chance_and_only_then() -> None:
+    """A rule of one target needs none."""
+    rule = Rule((Target("x", 1), Target("y", 3)), frozenset({"m"}))
+    intents = intents_of([], [rewrite("r", rule, exact("z", "k"))], POOL)
+    assert intents.target("m", lambda: 0.1) == "x"
+    assert intents.target("m", lambda: 0.3) == "y"
+
+    def never() -> float:
+        raise AssertionError("no choice to make")
+
+    assert intents.target("k", never) == "z"
 
 
 @pytest.mark.parametrize(
@@ -187,8 +188,7 @@ def test_no_chance_is_1(chance: float) -> None:
         pick_target([Target("a"), Target("b", 1)], chance)
 
 
-def test_facts_of_one_pool_keep_their_order() -> None:
-    """And pools are told apart by namespace, name and group."""
-    one, two = objective("x", 1), objective("y", 2)
-    other = replace(one, pool=POOL._replace(group=OLD_GROUP))
-    assert by_pool([one, other, two]) == {POOL: (one, two), other.pool: (other,)}
+def test_nothing_said_is_shared() -> None:
+    """Most pools have neither: they cost nothing."""
+    other = objective("x", 1, POOL._replace(group=OLD_GROUP))
+    assert intents_of([other], [rewrite("r")], POOL) is NO_INTENTS

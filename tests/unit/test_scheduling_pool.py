@@ -6,7 +6,8 @@ from collections import Counter
 import pytest
 
 from epp_worker.scheduling.contract import Pick, PickRequest, Refusal
-from epp_worker.scheduling.pool import EndpointState, PoolState
+from epp_worker.scheduling.endpoint import EndpointState
+from epp_worker.scheduling.pool import PoolState
 from fleet.model.identity import PoolRef
 from fleet.model.pools import Endpoint, Pool
 

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from epp_worker.scheduling.contract import PickRequest, Refusal
-from epp_worker.scheduling.pool import NEVER, EndpointState, PoolState, ToldMetrics
+from epp_worker.scheduling.endpoint import NEVER, EndpointState, ToldMetrics
+from epp_worker.scheduling.pool import PoolState
 from epp_worker.scheduling.state_merge import (
     begin_anew,
     forget_speaker,

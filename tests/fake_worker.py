@@ -46,8 +46,20 @@ class FakeWorker:
         others: whether another worker could take over, as the leader said last.
     """
 
-    def __init__(self, name: str, store: Store, token: str, *, fleet: str = "default") -> None:
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        token: str,
+        *,
+        fleet: str = "default",
+        applied: Callable[[Share], None] = lambda _: None,
+    ) -> None:
+        """Args:
+        applied: told of every share when it is applied.
+        """
         self.name = name
+        self._applied = applied
         self.opens = True
         self.quiet = False
         self.draining = False
@@ -240,6 +252,7 @@ class FakeWorker:
         if not self.history or share.version > self.share.version:
             self.history.append(share)
             self.seen = max(self.seen, share.version)
+            self._applied(share)
 
     def claim(self, share: Share) -> None:
         """Remember this share as if an earlier leader had sent it."""

@@ -28,6 +28,11 @@ READY_SECONDS = 30.0
 TOKEN = "a-token-for-tests"
 
 
+def pod_address(number: int) -> str:
+    """The address of a pool's only pod."""
+    return f"127.0.{(100 + number) // 256}.{(100 + number) % 256}"
+
+
 def until(what: str, condition: Callable[[], bool], seconds: float = READY_SECONDS) -> float:
     """Poll until `condition` holds; returns the seconds that it took.
 
@@ -104,9 +109,7 @@ class Fleet:
             name = f"pool-{number}"
             objects.append(manifest_texts.pool(name))
             objects.append(
-                manifest_texts.pod(
-                    f"pod-{number}", labels={"app": name}, ip=f"127.0.0.{100 + number}"
-                )
+                manifest_texts.pod(f"pod-{number}", labels={"app": name}, ip=pod_address(number))
             )
         (manifests / "all.yaml").write_text(manifest_texts.text(*objects))
         token = self.folder / "token"

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.bench.rows import Row
 from tests.control_plane.programs import Missing
 from tests.kustomize import NoKustomize
-from tests.soak import apart, large, moves, small, static
+from tests.soak import apart, faults, hundred, large, moves, small, static
 from tests.soak.table import document, lines
 
 _OUT = Path(__file__).parents[2] / "build" / "soak.json"
@@ -27,6 +27,10 @@ SCENARIOS: dict[str, tuple[Callable[[], Awaitable[list[Row]]], float]] = {
     "store": (small.store, 240.0),
     "static": (static.alone, 240.0),
     "moves": (moves.planned, 480.0),
+    "kill": (faults.kill, 480.0),
+    "partition": (faults.partition, 240.0),
+    "both": (faults.both, 240.0),
+    "hundred": (hundred.hundred, 480.0),
     "large": (large.cold, 600.0),
 }
 """Each scenario with the seconds that it may take."""

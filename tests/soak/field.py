@@ -5,6 +5,7 @@ pod each, two coordinators, three workers, and traffic through a real Envoy.
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ import msgspec
 from fleet.local.demo_events import Outcome, Record
 from fleet.model import Endpoint, GroupKey, Pool, PoolRef
 from tests.bench.rows import Row
-from tests.fleet_processes import TOKEN, Child, Fleet, running_fleet, until
+from tests.fleet_processes import TOKEN, Child, Fleet, pod_address, running_fleet, until
 from tests.soak.estate import say
 from tests.soak.gateway import Gateway, gateway
 from tests.soak.load import Result, Spec, Target
@@ -88,13 +89,14 @@ class Field:
         }
         self.coordinators: dict[str, Child] = {}
         self.workers: dict[str, Child] = {}
+        self._frozen: list[Child] = []
         self._made = 0
 
     @property
     def endpoints(self) -> list[Endpoint]:
         """The pods, in the pools' order."""
         return [
-            Endpoint(f"ns1/pod-{n}", "", f"127.0.0.{100 + n}:{PORT}", 0)
+            Endpoint(f"ns1/pod-{n}", "", f"{pod_address(n)}:{PORT}", 0)
             for n in range(len(self.pools))
         ]
 
@@ -117,6 +119,25 @@ class Field:
     def discard(self, worker: str) -> None:
         """Take one that is dead or as good as dead out of use."""
         self.workers.pop(worker).kill()
+
+    def discard_coordinator(self, name: str) -> None:
+        """Kill one."""
+        self.coordinators.pop(name).kill()
+
+    def freeze(self, worker: str) -> None:
+        """Stop one (SIGSTOP); it is out of use, and killed with the next that are replaced."""
+        child = self.workers.pop(worker)
+        child.signal(signal.SIGSTOP)
+        self._frozen.append(child)
+
+    def replace_lost(self) -> None:
+        """Start as many as are missing."""
+        while self._frozen:
+            self._frozen.pop().kill()
+        while len(self.workers) < WORKERS:
+            self.add_worker()
+        while len(self.coordinators) < COORDINATORS:
+            self.add_coordinator()
 
     def leader(self) -> str:
         """Who leads, as any coordinator knows; empty if none does."""

@@ -18,6 +18,7 @@ from epp_worker.http2.flow import Outbox, ReceiveWindow
 from epp_worker.http2.headers import HeadDecoder
 from epp_worker.http2.liveness import Liveness, Pulse
 from epp_worker.http2.reader import FrameReader
+from epp_worker.http2.receiver import OpenBlock
 from epp_worker.http2.shared import Shared
 from epp_worker.http2.stream import ENDED, Stream
 from epp_worker.http2.timers import Ticket
@@ -79,7 +80,7 @@ class Connection(asyncio.Protocol):
         self.round = 0
         self.closing = False
         self.table = inbound.FIRST
-        self.block: inbound.OpenBlock | None = None
+        self.block: OpenBlock | None = None
         self.closed_ids: deque[int] = deque(maxlen=_REMEMBERED)
         self.reset_ids: deque[int] = deque(maxlen=_REMEMBERED)
         self.decoder = HeadDecoder(shared.heads, limits.max_header_list_bytes)
@@ -215,17 +216,18 @@ class Connection(asyncio.Protocol):
             self.farewell.emptied(self.shared.loop.time())
             self.rearm()
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream_id: int) -> None:
         """Both sides have closed it."""
-        if self.streams.pop(stream.stream_id, None) is not None:
+        if self.streams.pop(stream_id, None) is not None:
             self.shared.streams_held -= 1
-            self.closed_ids.append(stream.stream_id)
+            self.closed_ids.append(stream_id)
 
-    def reset(self, stream: Stream, code: ErrorCode) -> None:
+    def reset(self, stream_id: int, code: ErrorCode) -> None:
         """End a stream by RST_STREAM; if it is closed already, do nothing."""
-        if self.streams.get(stream.stream_id) is stream:
-            self.forget(stream)
-            self.refuse(stream.stream_id, code)
+        stream = self.streams.get(stream_id)
+        if stream is not None:
+            self.forget(stream_id)
+            self.refuse(stream_id, code)
             stream.kill()
 
     def refuse(self, stream_id: int, code: ErrorCode) -> None:
@@ -233,10 +235,10 @@ class Connection(asyncio.Protocol):
         self.reset_ids.append(stream_id)
         self.out.put(frames.rst_stream(stream_id, code))
 
-    def overflowed(self, stream: Stream) -> None:
+    def overflowed(self, stream_id: int) -> None:
         """A stream holds more answers than its bound. The reset comes after the handler is done."""
         self.shared.counters.send_overflows += 1
-        self.shared.loop.call_soon(self.reset, stream, ErrorCode.ENHANCE_YOUR_CALM)
+        self.shared.loop.call_soon(self.reset, stream_id, ErrorCode.ENHANCE_YOUR_CALM)
 
     def check_overfull(self) -> None:
         """End the connection, soon, if the peer makes us hold too much; or, if all peers together
@@ -336,7 +338,7 @@ class Connection(asyncio.Protocol):
             if stream.state == ENDED and stream.ended_round < self.round - 1
         ]
         for stream in stale:
-            self.reset(stream, ErrorCode.NO_ERROR)
+            self.reset(stream.stream_id, ErrorCode.NO_ERROR)
 
     def _kill_streams(self) -> None:
         streams = list(self.streams.values())

@@ -34,6 +34,9 @@ _HOP_BY_HOP: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
 
+_SETTINGS_SENT: Final = 2
+"""The opening ones, and those of the table."""
+
 _SIZE_UPDATE: Final = 0x20
 """First three bits of a dynamic table size update (RFC 7541, 6.3)."""
 
@@ -196,14 +199,19 @@ class _Decoder(Protocol):
 
 
 class HeadDecoder:
-    """The decoding side of one connection."""
+    """The decoding side of one connection.
 
-    __slots__ = ("_acked", "_announced", "_cache", "_decoder", "_stateless")
+    Attributes:
+        announced: whether the peer was told that the table is to be of size 0.
+    """
+
+    __slots__ = ("_acked", "_acks", "_cache", "_decoder", "_stateless", "announced")
 
     def __init__(self, cache: HeadCache, max_list_bytes: int) -> None:
         self._cache = cache
         self._decoder: _Decoder = hpack.Decoder(max_header_list_size=max_list_bytes)
-        self._announced = False
+        self.announced = False
+        self._acks = 0
         self._acked = False
         self._stateless = False
 
@@ -212,23 +220,23 @@ class HeadDecoder:
         """Whether blocks of this connection no longer depend on each other."""
         return self._stateless
 
-    def acknowledged(self) -> bool:
-        """The peer has acknowledged SETTINGS of ours: the first, or then the one of the table.
+    def announce(self) -> None:
+        """SETTINGS_HEADER_TABLE_SIZE = 0 is sent, as the second SETTINGS of the connection."""
+        self.announced = True
 
-        After the other it should begin its next block with a size update to 0. Some peers never do
-        (h2spec, encoders without a table); RFC 9113 would have them cut off, but as long as each of
-        their blocks is decoded in order, nothing can go wrong: they only miss the cache.
+    def acknowledged(self) -> None:
+        """The peer has acknowledged SETTINGS of ours.
 
-        Returns:
-            Whether that table size is to be announced now.
+        After those of the table it should begin its next block with a size update to 0. Some peers
+        never do (encoders without a table); RFC 9113 would have them cut off, but as long as each
+        of their blocks is decoded in order, nothing can go wrong: they only miss the cache.
         """
-        if not self._announced:
-            self._announced = True
-            return True
+        self._acks += 1
+        if self._acks < _SETTINGS_SENT:
+            return
         self._acked = True
         if self._decoder.header_table.maxsize == 0:
             self._settle()
-        return False
 
     def decode(self, block: bytes) -> RequestHead:
         """The head in this block. Every block of the connection must come through here, in order.

@@ -4,16 +4,13 @@ Three tables, indexed by type, say what may come: `FIRST` (the preface must be f
 SETTINGS), `NORMAL`, and `IN_BLOCK` (a header block is open: nothing but its CONTINUATION).
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import Final, NoReturn
 
 from epp_worker.http2 import frames, settings
 from epp_worker.http2.errors import ConnectionFault, ErrorCode
 from epp_worker.http2.headers import RequestHead
+from epp_worker.http2.receiver import FrameFunction, OpenBlock, Receiver
 from epp_worker.http2.stream import Stream
-
-if TYPE_CHECKING:
-    from epp_worker.http2.connection import Connection
 
 _MOVED_PER_FRAME: Final = 16
 """Moving this many streams' windows costs about as much as handling one idle frame."""
@@ -25,21 +22,6 @@ _LONGEST_FRAME: Final = 64 * 1024
 """We send no longer DATA, whatever the peer would take: streams take turns by frames, and a frame
 of megabytes would make all others wait. A stock gRPC client allows up to 16 MiB."""
 
-FrameFunction = Callable[["Connection", int, int, bytes, int, int], None]
-"""(connection, flags, stream id, buffer, payload's start, payload's end)."""
-
-
-class OpenBlock:
-    """A header block that waits for its CONTINUATIONs."""
-
-    __slots__ = ("count", "data", "flags", "stream_id")
-
-    def __init__(self, stream_id: int, flags: int, data: bytes) -> None:
-        self.stream_id = stream_id
-        self.flags = flags
-        self.data = bytearray(data)
-        self.count = 0
-
 
 def _protocol_error(reason: str) -> NoReturn:
     raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, reason)
@@ -49,7 +31,7 @@ def _size_error(reason: str) -> NoReturn:
     raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, reason)
 
 
-def _check_known(connection: "Connection", stream_id: int) -> None:
+def _check_known(connection: Receiver, stream_id: int) -> None:
     """A frame for a stream that is not there: fine only if it once was."""
     if not stream_id & 1 or stream_id > connection.last_id:
         _protocol_error(f"frame on idle or impossible stream {stream_id}")
@@ -72,7 +54,7 @@ def _check_dependency(stream_id: int, data: bytes, at: int) -> None:
 
 
 def _on_data(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     size = end - start
     if flags & frames.FLAG_PADDED:
@@ -88,7 +70,7 @@ def _on_data(
             connection.refuse(stream_id, ErrorCode.STREAM_CLOSED)
         return
     if stream.remote_closed:
-        connection.reset(stream, ErrorCode.STREAM_CLOSED)
+        connection.reset(stream_id, ErrorCode.STREAM_CLOSED)
         return
     if start == end and not flags & frames.FLAG_END_STREAM:
         connection.idle_frames.hit()
@@ -104,7 +86,7 @@ def _on_data(
 
 
 def _on_headers(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     if not stream_id & 1:
         _protocol_error(f"HEADERS on stream {stream_id}")
@@ -124,7 +106,7 @@ def _on_headers(
 
 
 def _on_continuation(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     block = connection.block
     if block is None or stream_id != block.stream_id:
@@ -140,7 +122,7 @@ def _on_continuation(
         _on_block(connection, block.flags, stream_id, bytes(block.data))
 
 
-def _on_block(connection: "Connection", flags: int, stream_id: int, block: bytes) -> None:
+def _on_block(connection: Receiver, flags: int, stream_id: int, block: bytes) -> None:
     head = connection.decoder.decode(block)
     end_stream = bool(flags & frames.FLAG_END_STREAM)
     if stream_id > connection.last_id:
@@ -158,7 +140,7 @@ def _on_block(connection: "Connection", flags: int, stream_id: int, block: bytes
         _protocol_error(f"stream {stream_id} after {connection.last_id}")
 
 
-def _open(connection: "Connection", stream_id: int, head: RequestHead, end_stream: bool) -> None:
+def _open(connection: Receiver, stream_id: int, head: RequestHead, end_stream: bool) -> None:
     shared = connection.shared
     if (
         connection.farewell.final
@@ -171,6 +153,9 @@ def _open(connection: "Connection", stream_id: int, head: RequestHead, end_strea
         code = ErrorCode.PROTOCOL_ERROR if head.malformed else ErrorCode.REFUSED_STREAM
         connection.refuse(stream_id, code)
         return
+    if not connection.decoder.announced and head.refusal is None:
+        connection.decoder.announce()
+        connection.out.put(settings.NO_TABLE)
     stream = Stream(connection, stream_id, head, connection.initial_window)
     connection.opened(stream)
     stream.begin(shared.services.get(head.path))
@@ -178,19 +163,18 @@ def _open(connection: "Connection", stream_id: int, head: RequestHead, end_strea
         stream.half_closed()
 
 
-def _on_trailers(
-    connection: "Connection", stream: Stream, head: RequestHead, end_stream: bool
-) -> None:
+def _on_trailers(connection: Receiver, stream: Stream, head: RequestHead, end_stream: bool) -> None:
+    stream_id = stream.stream_id
     if stream.remote_closed:
-        connection.reset(stream, ErrorCode.STREAM_CLOSED)
+        connection.reset(stream_id, ErrorCode.STREAM_CLOSED)
     elif not end_stream or not head.plain:
-        connection.reset(stream, ErrorCode.PROTOCOL_ERROR)
+        connection.reset(stream_id, ErrorCode.PROTOCOL_ERROR)
     else:
         stream.half_closed()
 
 
 def _on_priority(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     del flags
     if not stream_id:
@@ -201,13 +185,13 @@ def _on_priority(
         return
     stream = connection.streams.get(stream_id)
     if stream is not None:
-        connection.reset(stream, ErrorCode.FRAME_SIZE_ERROR)
+        connection.reset(stream_id, ErrorCode.FRAME_SIZE_ERROR)
     else:
         _size_error("PRIORITY is not 5 bytes")
 
 
 def _on_rst_stream(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     del flags, data
     if end - start != 4:
@@ -218,22 +202,21 @@ def _on_rst_stream(
         connection.idle_frames.hit()
         return
     answered = stream.answered
-    connection.forget(stream)
+    connection.forget(stream_id)
     stream.kill()
     if not answered:
         connection.unanswered_resets.hit()
 
 
 def _on_settings(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     if stream_id:
         _protocol_error("SETTINGS on a stream")
     if flags & frames.FLAG_ACK:
         if start != end:
             _size_error("SETTINGS acknowledgement with a payload")
-        if connection.decoder.acknowledged():
-            connection.out.put(settings.NO_TABLE)
+        connection.decoder.acknowledged()
         return
     connection.idle_frames.hit(1 + (end - start) // _SETTINGS_BYTES)
     window = connection.initial_window
@@ -251,7 +234,7 @@ def _on_settings(
         _move_windows(connection, window)
 
 
-def _move_windows(connection: "Connection", value: int) -> None:
+def _move_windows(connection: Receiver, value: int) -> None:
     connection.idle_frames.hit(len(connection.streams) // _MOVED_PER_FRAME)
     delta = value - connection.initial_window
     connection.initial_window = value
@@ -266,7 +249,7 @@ def _move_windows(connection: "Connection", value: int) -> None:
 
 
 def _on_first(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     if flags & frames.FLAG_ACK:
         _protocol_error("the first frame acknowledges SETTINGS")
@@ -276,14 +259,14 @@ def _on_first(
 
 
 def _on_push_promise(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     del connection, flags, stream_id, data, start, end
     _protocol_error("PUSH_PROMISE from a client")
 
 
 def _on_ping(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     if stream_id:
         _protocol_error("PING on a stream")
@@ -298,7 +281,7 @@ def _on_ping(
 
 
 def _on_goaway(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     del flags, data
     if stream_id:
@@ -310,7 +293,7 @@ def _on_goaway(
 
 
 def _on_window_update(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     del flags
     if end - start != 4:
@@ -327,21 +310,21 @@ def _on_window_update(
 
 
 def _ignore(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     del flags, stream_id, data, start, end
     connection.idle_frames.hit()
 
 
 def _not_settings(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     del connection, flags, stream_id, data, start, end
     _protocol_error("the first frame is not SETTINGS")
 
 
 def _not_continuation(
-    connection: "Connection", flags: int, stream_id: int, data: bytes, start: int, end: int
+    connection: Receiver, flags: int, stream_id: int, data: bytes, start: int, end: int
 ) -> None:
     del connection, flags, stream_id, data, start, end
     _protocol_error("a header block is open")

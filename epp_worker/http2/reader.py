@@ -6,19 +6,17 @@ and goes on in the next turn, after everybody else.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from epp_worker.http2 import frames
 from epp_worker.http2.errors import ConnectionFault, ErrorCode, PrefaceFault
+from epp_worker.http2.receiver import Receiver
 from epp_worker.http2.shared import Shared
 
-if TYPE_CHECKING:
-    from epp_worker.http2.connection import Connection
-
-_TURN_SECONDS: Final = 0.003
+_TURN_SECONDS: Final = 0.001
 """All connections that have more to do work this long, together, in one turn of the loop."""
 
-_LEAST_SECONDS: Final = 0.0005
+_LEAST_SECONDS: Final = 0.00025
 """But each at least this long: changing from one to the next costs something too."""
 
 _NOTHING: Final = (b"", 0)
@@ -42,9 +40,7 @@ class FrameReader:
         "_transport",
     )
 
-    def __init__(
-        self, connection: "Connection", shared: Shared, transport: asyncio.Transport
-    ) -> None:
+    def __init__(self, connection: Receiver, shared: Shared, transport: asyncio.Transport) -> None:
         self._connection = connection
         self._shared = shared
         self._transport = transport

@@ -36,8 +36,8 @@ _RANGES: Final = {
 def opening(limits: Http2Limits) -> bytes:
     """What we say first: our SETTINGS and the connection's larger window.
 
-    The header table of size 0 is not among them but follows once these are acknowledged
-    (`NO_TABLE`): clients that set their table up first thing are right about its size until then.
+    The header table of size 0 is not among them but follows with the first call (`NO_TABLE`):
+    clients that set up their table first thing are right about its size until then.
     """
     ours = settings(
         {

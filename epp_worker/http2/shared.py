@@ -4,26 +4,44 @@ import asyncio
 import logging
 import traceback
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from epp_worker.http2.contract import Service
+from epp_worker.http2.contract import GrpcConnection, Service
 from epp_worker.http2.counters import Counters
 from epp_worker.http2.deadlines import Deadlines
-from epp_worker.http2.flow import Unsent
+from epp_worker.http2.flow import Outbox, Unsent
 from epp_worker.http2.headers import HeadCache
 from epp_worker.http2.limits import Http2Limits
 from epp_worker.http2.messages import MessageBudget
-from epp_worker.http2.timers import Loop, Timers
+from epp_worker.http2.timers import Loop, Timed, Timers
 from fleet.clock import SystemClock
 from fleet.telemetry import RateLimited
-
-if TYPE_CHECKING:
-    from epp_worker.http2.connection import Connection
-
 
 log = logging.getLogger("epp_worker.http2")
 
 _WARN_SECONDS: Final = 5.0
+
+
+class Member(GrpcConnection, Timed, Protocol):
+    """A connection, seen from its server.
+
+    Attributes:
+        out: the way out.
+    """
+
+    out: Outbox
+
+    def cut_off(self) -> None:
+        """End it because its peer does not read what we answer."""
+        ...
+
+    def shut(self) -> None:
+        """Close it after what was put is written."""
+        ...
+
+    def abort(self) -> None:
+        """Close it at once."""
+        ...
 
 
 class Shared:
@@ -68,19 +86,19 @@ class Shared:
         """Streams of all connections that either side has not closed yet."""
         self.warn = RateLimited(log, SystemClock(), seconds=_WARN_SECONDS)
         """For faults that a peer may repeat as often as it likes."""
-        self.connections: set[Connection] = set()
+        self.connections: set[Member] = set()
         self.emptied = asyncio.Event()
         """Set while no connection is open."""
         self.emptied.set()
 
-    def joined(self, connection: "Connection") -> None:
+    def joined(self, connection: Member) -> None:
         """A connection is open."""
         self.connections.add(connection)
         self.counters.connections_open += 1
         self.counters.connections_total += 1
         self.emptied.clear()
 
-    def left(self, connection: "Connection") -> None:
+    def left(self, connection: Member) -> None:
         """A connection is gone."""
         self.connections.discard(connection)
         self.counters.connections_open -= 1

@@ -6,28 +6,16 @@ A call goes open -> ending (the handler ended it, answers may still wait for win
 
 import struct
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from epp_worker.http2 import frames, replies
+from epp_worker.http2 import frames, replies, statuses
+from epp_worker.http2.carrier import Carrier
 from epp_worker.http2.contract import Service, StreamHandler
 from epp_worker.http2.errors import ErrorCode
 from epp_worker.http2.flow import ReceiveWindow
 from epp_worker.http2.headers import RequestHead
 from epp_worker.http2.messages import Assembler, MessageFault
 from epp_worker.http2.queue import SendQueue
-from epp_worker.http2.statuses import (
-    CANCELLED,
-    DEADLINE_EXCEEDED,
-    INTERNAL,
-    NO_ROOM,
-    OK,
-    RESOURCE_EXHAUSTED,
-    TOO_LATE,
-    UNIMPLEMENTED,
-)
-
-if TYPE_CHECKING:
-    from epp_worker.http2.connection import Connection
 
 OPEN: Final = 0
 ENDING: Final = 1
@@ -73,9 +61,7 @@ class Stream:
         "window",
     )
 
-    def __init__(
-        self, connection: "Connection", stream_id: int, head: RequestHead, window: int
-    ) -> None:
+    def __init__(self, connection: Carrier, stream_id: int, head: RequestHead, window: int) -> None:
         self.connection = connection
         self.stream_id = stream_id
         self.head = head
@@ -150,7 +136,7 @@ class Stream:
             return
         self._enqueue(messages, size)
 
-    def end(self, status: int = OK, message: str = "") -> None:
+    def end(self, status: int = statuses.OK, message: str = "") -> None:
         """Send trailers after all that is queued. Twice, or after death: nothing happens."""
         if self.state != OPEN:
             return
@@ -185,7 +171,7 @@ class Stream:
             self._refuse(head.refusal)
             return
         if service is None:
-            self.end(UNIMPLEMENTED, f"unknown method {head.path}")
+            self.end(statuses.UNIMPLEMENTED, f"unknown method {head.path}")
             return
         if head.unserved is not None:
             self.end(*head.unserved)
@@ -210,7 +196,7 @@ class Stream:
         if self._left is not None:
             self._left -= end - start
             if self._left < 0:
-                self.connection.reset(self, ErrorCode.PROTOCOL_ERROR)
+                self.connection.reset(self.stream_id, ErrorCode.PROTOCOL_ERROR)
                 return b""
         increment = self._receive.take(size)
         if increment:
@@ -218,7 +204,7 @@ class Stream:
                 # A client that is still uploading long after our end is told to stop.
                 overrun = self.state == OPEN
                 code = ErrorCode.FLOW_CONTROL_ERROR if overrun else ErrorCode.NO_ERROR
-                self.connection.reset(self, code)
+                self.connection.reset(self.stream_id, code)
                 return b""
             self._out.put(frames.window_update(self.stream_id, increment))
         if self.state != OPEN:
@@ -264,29 +250,29 @@ class Stream:
 
     def starve(self) -> None:
         """See `messages.Waiting.starve`."""
-        self._give_up(RESOURCE_EXHAUSTED, NO_ROOM)
+        self._give_up(statuses.RESOURCE_EXHAUSTED, statuses.NO_ROOM)
 
     def expired(self) -> None:
         """See `deadlines.Expiring.expired`."""
         if self.queued:
             # What waits for the client's windows is in the way of a status.
-            self.connection.reset(self, ErrorCode.CANCEL)
+            self.connection.reset(self.stream_id, ErrorCode.CANCEL)
         else:
-            self._give_up(DEADLINE_EXCEEDED, TOO_LATE)
+            self._give_up(statuses.DEADLINE_EXCEEDED, statuses.TOO_LATE)
 
     def half_closed(self) -> None:
         """The client sent END_STREAM."""
         if self._left:
-            self.connection.reset(self, ErrorCode.PROTOCOL_ERROR)
+            self.connection.reset(self.stream_id, ErrorCode.PROTOCOL_ERROR)
             return
         self.remote_closed = True
         if self.state == ENDED:
-            self.connection.forget(self)
+            self.connection.forget(self.stream_id)
             return
         if self.state != OPEN:
             return
         if self._assembler.partial:
-            self._give_up(INTERNAL, "the client closed in the middle of a message")
+            self._give_up(statuses.INTERNAL, "the client closed in the middle of a message")
             return
         handler = self._handler
         if handler is None:
@@ -310,15 +296,15 @@ class Stream:
         if state in (OPEN, ENDING):
             self.connection.settled()
         if state == OPEN:
-            self.connection.shared.counters.streams_total[CANCELLED] += 1
+            self.connection.shared.counters.streams_total[statuses.CANCELLED] += 1
             self._abort_handler()
 
     def grant(self, increment: int) -> None:
         """The peer opens this stream's window."""
         if not increment:
-            self.connection.reset(self, ErrorCode.PROTOCOL_ERROR)
+            self.connection.reset(self.stream_id, ErrorCode.PROTOCOL_ERROR)
         elif self.window + increment > frames.MAX_WINDOW:
-            self.connection.reset(self, ErrorCode.FLOW_CONTROL_ERROR)
+            self.connection.reset(self.stream_id, ErrorCode.FLOW_CONTROL_ERROR)
         else:
             self.window += increment
             if self.queued:
@@ -346,7 +332,7 @@ class Stream:
         )
         self.connection.settled()
         if self.remote_closed:
-            self.connection.forget(self)
+            self.connection.forget(self.stream_id)
         else:
             self.ended_round = self.connection.round
 
@@ -366,7 +352,7 @@ class Stream:
         self.queued += size
         self._out.hold(size)
         if self.queued > self.connection.shared.limits.max_stream_send_bytes:
-            self.connection.overflowed(self)
+            self.connection.overflowed(self.stream_id)
             return
         self._out.enqueue(self)
         self._out.pump()
@@ -398,7 +384,7 @@ class Stream:
 
     def _failed(self, error: Exception) -> None:
         self.connection.shared.handler_failed("handler failed", self.head.path, error)
-        self._give_up(INTERNAL, "internal error")
+        self._give_up(statuses.INTERNAL, "internal error")
 
     def _abort_handler(self) -> None:
         handler, self._handler = self._handler, None

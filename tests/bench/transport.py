@@ -89,7 +89,8 @@ def main() -> None:
     best = float("inf")
     for _ in range(5):
         wire = Wire(services={ECHO: _service})
-        wire.feed(PREFACE + raw(4, 0, 0) + raw(4, 1, 0) + raw(1, 5, 1, b"\x20" + blocks()[0]))
+        wire.feed(PREFACE + raw(4, 0, 0) + raw(1, 5, 1, b"\x20" + blocks()[0]))
+        wire.feed(raw(4, 1, 0) * 2)
         wire.connection.last_id = 0
         wire.connection.streams.clear()
         feed, written = wire.connection.data_received, wire.transport.written

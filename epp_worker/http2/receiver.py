@@ -1,0 +1,81 @@
+"""What the functions of frames need of the connection that a frame came on."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from epp_worker.http2.carrier import Carrier
+from epp_worker.http2.errors import ErrorCode
+from epp_worker.http2.farewell import Farewell
+from epp_worker.http2.flood import FloodGuard
+from epp_worker.http2.flow import ReceiveWindow
+from epp_worker.http2.headers import HeadDecoder
+from epp_worker.http2.liveness import Liveness
+from epp_worker.http2.stream import Stream
+
+
+class OpenBlock:
+    """A header block that waits for its CONTINUATIONs."""
+
+    __slots__ = ("count", "data", "flags", "stream_id")
+
+    def __init__(self, stream_id: int, flags: int, data: bytes) -> None:
+        self.stream_id = stream_id
+        self.flags = flags
+        self.data = bytearray(data)
+        self.count = 0
+
+
+class Receiver(Carrier, Protocol):
+    """A connection, seen from its frames.
+
+    Attributes:
+        streams: every stream that either side has not closed yet.
+        last_id: the highest stream that the peer has begun.
+        closed_ids: those closed last.
+        reset_ids: those that we reset last.
+        table: the function of each type of frame, as things stand.
+        block: the header block that is open.
+        again: a frame to be read before anything else, in the next turn.
+        closing: nothing more is read or answered.
+    """
+
+    streams: dict[int, Stream]
+    last_id: int
+    closed_ids: deque[int]
+    reset_ids: deque[int]
+    table: "tuple[FrameFunction, ...]"
+    block: OpenBlock | None
+    again: bytes
+    closing: bool
+    decoder: HeadDecoder
+    receive: ReceiveWindow
+    initial_window: int
+    idle_frames: FloodGuard
+    unanswered_resets: FloodGuard
+    liveness: Liveness
+    farewell: Farewell
+
+    def opened(self, stream: Stream) -> None:
+        """A new stream."""
+        ...
+
+    def refuse(self, stream_id: int, code: ErrorCode) -> None:
+        """RST_STREAM for a stream that we hold nothing of."""
+        ...
+
+    def table_changed(self, size: int) -> None:
+        """The peer's decoder has another table size."""
+        ...
+
+    def round_trip(self) -> None:
+        """The PING after our first GOAWAY was answered."""
+        ...
+
+    def work(self, data: bytes, at: int) -> None:
+        """Read data[at:] and write, in one piece, what it makes us say."""
+        ...
+
+
+FrameFunction = Callable[[Receiver, int, int, bytes, int, int], None]
+"""(connection, flags, stream id, buffer, payload's start, payload's end)."""

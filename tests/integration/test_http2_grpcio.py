@@ -199,15 +199,19 @@ async def test_unknown_methods_and_broken_handlers_give_their_status(
     assert server.counters.connections_total == 1
 
 
-async def test_compressed_messages_are_refused_in_words(server: Http2Server) -> None:
-    """UNIMPLEMENTED with a reason, not a broken stream."""
+async def test_gzip_is_taken_and_other_encodings_are_refused_in_words(server: Http2Server) -> None:
+    """Deflate: UNIMPLEMENTED with what is taken instead, not a broken stream."""
     async with grpc.aio.insecure_channel(
         f"127.0.0.1:{server.port}", compression=grpc.Compression.Gzip
+    ) as channel:
+        assert await echo(channel, b"x" * 100_000, b"y") == [b"x" * 100_000, b"y"]
+    async with grpc.aio.insecure_channel(
+        f"127.0.0.1:{server.port}", compression=grpc.Compression.Deflate
     ) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await echo(channel, b"x" * 1000)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert caught.value.details() == "compressed messages are not supported"
+    assert caught.value.details() == "grpc-encoding deflate is none of identity, gzip"
 
 
 async def test_goaway_during_traffic_loses_no_call(server: Http2Server) -> None:

@@ -11,7 +11,7 @@ from epp_worker.http2 import Http2Limits
 from epp_worker.http2.connection import Connection
 from epp_worker.http2.errors import ErrorCode
 from epp_worker.http2.frames import PREFACE
-from tests.http2_peer import ECHO, FakeTransport, Wire, grpc, raw, split
+from tests.http2_peer import ECHO, Client, FakeTransport, Wire, exchange, grpc, raw, split
 
 DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
 ACK = END_STREAM = 1
@@ -46,26 +46,49 @@ def fault_of(wire: Wire) -> int | None:
 
 
 def test_says_settings_first_and_acknowledges_the_peers() -> None:
-    """Table size 0, 4096 streams, 1 MiB windows, 16 KiB header lists; then 16 MiB in all."""
+    """4096 streams, 1 MiB windows, 16 KiB header lists; then 16 MiB in all."""
     wire = Wire()
     settings, window = wire.frames()
     assert settings[:3] == (SETTINGS, 0, 0)
-    assert dict(struct.iter_unpack(">HI", settings[3])) == {1: 0, 3: 4096, 4: 1 << 20, 6: 16384}
+    assert dict(struct.iter_unpack(">HI", settings[3])) == {3: 4096, 4: 1 << 20, 6: 16384}
     assert window == (WINDOW, 0, 0, struct.pack(">I", (16 << 20) - 65535))
     assert wire.talk(HELLO) == [(SETTINGS, ACK, 0, b"")]
 
 
 @pytest.mark.parametrize(
     "hello",
-    [b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00\x01", PREFACE[:23] + b"x", b"PRI * HTTP/1"],
+    [b"\x16\x03\x01\x02\x00\x01", PREFACE[:23] + b"x", b"PRI * HTTP/1"],
 )
 def test_closes_on_a_bad_preface(hello: bytes) -> None:
-    """HTTP/1 and TLS are not answered in HTTP/2: just closed, and counted."""
+    """TLS and broken HTTP/2 are not answered: just closed, and counted."""
     wire = Wire()
     wire.take()
     assert wire.talk(hello) == []
     assert wire.closed()
     assert wire.counters.connection_faults == {"PROTOCOL_ERROR": 1}
+
+
+def test_answers_http_1_in_words() -> None:
+    """Somebody's curl or a wrong probe: told what this port is, and closed."""
+    wire = Wire()
+    wire.take()
+    wire.feed(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    head, _, body = wire.take().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"content-length: %d" % len(body) in head
+    assert b"gRPC" in body
+    assert wire.closed()
+
+
+def test_the_first_call_turns_the_header_table_off() -> None:
+    """SETTINGS_HEADER_TABLE_SIZE = 0, once; a client that sets its table up first thing is right
+    until then."""
+    wire, client = Wire(), Client()
+    exchange(wire, client)
+    for expected in ([(SETTINGS, 0, 0, struct.pack(">HI", 1, 0))], []):
+        client.open()
+        wire.feed(client.out())
+        assert [each for each in wire.frames() if each[0] == SETTINGS] == expected
 
 
 def test_accepts_the_preface_in_pieces() -> None:
@@ -221,7 +244,7 @@ def test_no_frame_of_any_shape_breaks_anything(state: str) -> None:
 def test_two_phase_goaway_takes_streams_in_between_and_loses_none() -> None:
     """First GOAWAY 2^31-1 + PING; streams still taken; after the answer the real last id."""
     wire = greeted()
-    wire.feed(raw(HEADERS, 4, 1, BLOCK))
+    wire.talk(raw(HEADERS, 4, 1, BLOCK))
     wire.connection.go_away()
     wire.connection.go_away()
     wire.loop.run()
@@ -274,7 +297,7 @@ def test_a_peer_that_goes_away_is_let_go() -> None:
 def test_a_silent_peer_is_asked_and_then_given_up() -> None:
     """PING after 30-60 s of silence, dead 10 s later; any byte is a sign of life."""
     wire = greeted()
-    wire.feed(raw(HEADERS, 4, 1, BLOCK))
+    wire.talk(raw(HEADERS, 4, 1, BLOCK))
     wire.loop.advance(41)
     assert [f[:2] for f in wire.frames()] == [(PING, 0)]
     wire.feed(raw(PING, ACK, 0, b"whatever"))

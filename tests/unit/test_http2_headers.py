@@ -25,6 +25,13 @@ def decoder(cache: HeadCache | None = None) -> HeadDecoder:
     return HeadDecoder(HeadCache() if cache is None else cache, 65536)
 
 
+def acknowledge(settling: HeadDecoder) -> None:
+    """The peer acknowledges the opening SETTINGS, and those of the header table."""
+    settling.announce()
+    settling.acknowledged()
+    settling.acknowledged()
+
+
 def head(fields: list[tuple[str, str]]) -> RequestHead:
     """The verdict on a header list."""
     return RequestHead((name.encode("latin-1"), value.encode("latin-1")) for name, value in fields)
@@ -48,7 +55,7 @@ def test_a_peer_that_indexes_before_its_ack_never_gets_another_streams_authority
     assert early.decode(again_b).authority == POOL_B
     assert len(cache) == 0
 
-    early.acknowledged()
+    acknowledge(early)
     assert not early.stateless  # acknowledged, but its next block may still use its table
     encoder_b.header_table_size = 0
     for _ in range(2):
@@ -65,7 +72,7 @@ def test_a_cached_block_never_skips_an_insert() -> None:
     cache = HeadCache()
     settled, young = decoder(cache), decoder(cache)
     settled.decode(b"\x20")
-    settled.acknowledged()
+    acknowledge(settled)
     literal = hpack.Encoder().encode(request_headers(authority=POOL_A), huffman=False)
     assert settled.decode(literal).authority == POOL_A
     assert settled.decode(literal).authority == POOL_A
@@ -116,7 +123,7 @@ def test_authority_is_always_right_whatever_the_peers_do_with_their_tables(
         encoder, ours = peers[index]
         if not acked[index] and data.draw(st.booleans()):
             acked[index] = True
-            ours.acknowledged()
+            acknowledge(ours)
             if data.draw(st.booleans()):
                 encoder.header_table_size = 0
         authority = data.draw(st.sampled_from([POOL_A, POOL_B, "x.y:1"]))
@@ -127,12 +134,12 @@ def test_authority_is_always_right_whatever_the_peers_do_with_their_tables(
 def test_a_size_update_above_zero_after_the_ack_is_an_error() -> None:
     """Both at once and after the table had settled."""
     fresh = decoder()
-    fresh.acknowledged()
+    acknowledge(fresh)
     with pytest.raises(ConnectionFault) as caught:
         fresh.decode(b"\x3f\x01")
     assert caught.value.code == ErrorCode.COMPRESSION_ERROR
     settled = decoder()
-    settled.acknowledged()
+    acknowledge(settled)
     settled.decode(b"\x20")
     assert settled.stateless
     with pytest.raises(ConnectionFault):
@@ -260,7 +267,14 @@ def test_a_plain_get_is_answered_405() -> None:
     wire, client = Wire(), Client()
     stream_id = client.open(request_headers(method="GET"), end=True)
     exchange(wire, client)
-    assert client.answers[stream_id].headers == {":status": "405", "allow": "POST"}
-    assert client.answers[stream_id].ended
+    answer = client.answers[stream_id]
+    assert answer.headers == {
+        ":status": "405",
+        "allow": "POST",
+        "content-type": "text/plain; charset=utf-8",
+        "content-length": str(len(answer.body)),
+    }
+    assert b"gRPC" in answer.body
+    assert answer.ended
     assert not wire.service.handlers
     assert not wire.connection.streams

@@ -33,7 +33,11 @@ def test_echoes_messages_and_ends_with_the_client() -> None:
     client.send(stream_id, b"last", end=True)
     exchange(wire, client)
     answer = client.answers[stream_id]
-    assert answer.headers == {":status": "200", "content-type": "application/grpc"}
+    assert answer.headers == {
+        ":status": "200",
+        "content-type": "application/grpc",
+        "grpc-accept-encoding": "identity,gzip",
+    }
     assert answer.messages == [b"one", b"", b"\x00" * 300, b"last"]
     assert answer.trailers == {"grpc-status": "0"}
     assert answer.ended
@@ -308,7 +312,7 @@ def test_a_handler_that_raises_in_aborted_harms_nobody() -> None:
 @pytest.mark.parametrize(
     ("body", "status"),
     [
-        (b"\1\0\0\0\1x", 12),
+        (b"\1\0\0\0\1x", 13),
         (b"\7\0\0\0\1x", 13),
         (b"\0\0\0\0\x65", 8),
         (b"\1", 13),
@@ -316,7 +320,7 @@ def test_a_handler_that_raises_in_aborted_harms_nobody() -> None:
     ],
 )
 def test_bad_messages_end_the_call(body: bytes, status: int) -> None:
-    """Compressed: UNIMPLEMENTED. No gRPC framing or cut short: INTERNAL. Too large:
+    """Compressed without a word, no gRPC framing, or cut short: INTERNAL. Too large:
     RESOURCE_EXHAUSTED, before its bytes are held. The handler is aborted once."""
     wire, client = talk(Http2Limits(max_message_bytes=100))
     stream_id = client.open()

@@ -44,6 +44,7 @@ from epp_worker.whereabouts import Whereabouts
 from fleet.control.codec import MAX_MESSAGE_BYTES
 from fleet.control.messages import Report
 from fleet.model import Addresses, EpochVersion, Hold, Load, Member, Share
+from fleet.model.identity import NONE
 from fleet.settings import Settings
 from fleet.supervisor import Supervisor
 from fleet.telemetry import RateLimited
@@ -243,6 +244,7 @@ class Worker:
             seen=self.holdings.seen,
             holds=self.holdings.holds(),
             load=self._load(),
+            applied=NONE if self.holdings.hearsay else self.holdings.applied,
         )
 
     def report(self) -> Report:

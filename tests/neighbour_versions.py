@@ -21,8 +21,10 @@ Change = Callable[[type, dict[str, Any]], dict[str, Any]]
 LATER: Mapping[str, str] = {
     "Assign": "others peers",
     "DeadMember": "why",
+    "Member": "applied",
     "MemberStatus": "why",
     "Move": "why",
+    "_MemberDocument": "applied",
 }
 """Fields by struct that are newer than its first form. Each has a default: version N-1 does not
 send it, and must be understood without."""

@@ -33,14 +33,14 @@ def completed(
     groups: Groups,
     wall: float,
 ) -> ShardMap | None:
-    """`previous`, corrected by workers that have seen more than it.
+    """`previous`, corrected by workers that have applied newer shares than its own.
 
     After a roll-back of the store, or with an emptied one and no memory, what workers hold is the
     truth. A group whose owner is the same either way keeps all that the map says of it. A worker
     that came back as another incarnation does not inherit what the map gives to the one before,
     unless it says that it owns something: then it was told so.
     """
-    ahead = [member for member in members if previous is None or member.seen > previous.version]
+    ahead = [member for member in members if previous is None or member.applied > previous.version]
     rebuilt = rebuild(fleet=fleet, leader=leader, members=ahead, groups=groups, wall=wall)
     if previous is None or rebuilt is None:
         return rebuilt or previous

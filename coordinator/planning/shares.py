@@ -60,9 +60,11 @@ def rebuild(
     """The map as the workers themselves remember it, or None if none of them owns anything.
 
     For a leader that has no map: no memory of its own and an emptied store. Of two workers that
-    both claim a group, the one that has seen the higher epoch.version is right.
+    both claim a group, the one that has applied the share of the higher epoch.version is right.
     """
-    ordered = sorted(members, key=lambda member: (member.seen, member.id), reverse=True)
+    ordered = sorted(
+        members, key=lambda member: (member.applied, member.seen, member.id), reverse=True
+    )
     owners: dict[GroupKey, str] = {}
     standbys: dict[GroupKey, str] = {}
     draining: dict[GroupKey, list[str]] = {}
@@ -92,7 +94,7 @@ def rebuild(
         return None
     return ShardMap(
         fleet=fleet,
-        version=ordered[0].seen,
+        version=max(member.seen for member in ordered),
         published_at=wall,
         leader=leader,
         placements=placements,

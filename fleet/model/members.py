@@ -63,6 +63,8 @@ class Member:
         draining: the worker's own drain mark.
         seen: highest epoch.version it has seen; a leader below it must re-acquire above.
         holds: what it holds of each group now.
+        applied: version of the last share that it applied, from a leader or the store: how new
+            `holds` are. A leader's hello raises `seen`, never this.
     """
 
     id: str
@@ -77,6 +79,7 @@ class Member:
     seen: EpochVersion = NONE
     holds: Mapping[GroupKey, Hold] = field(default_factory=dict)
     load: Load = Load()
+    applied: EpochVersion = NONE
 
 
 @dataclass(frozen=True, slots=True)

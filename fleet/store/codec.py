@@ -86,6 +86,7 @@ class _MemberDocument:
     seen: EpochVersion = NONE
     holds: tuple[tuple[GroupKey, Hold], ...] = ()
     load: Load = field(default_factory=Load)
+    applied: EpochVersion = NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,7 @@ def encode_member(member: Member) -> bytes:
             seen=member.seen,
             holds=tuple(member.holds.items()),
             load=member.load,
+            applied=member.applied,
         )
     )
 
@@ -244,6 +246,7 @@ def decode_member(raw: bytes, key: str) -> Member:
         seen=document.seen,
         holds=dict(document.holds),
         load=document.load,
+        applied=document.applied,
     )
 
 

@@ -176,7 +176,9 @@ class Gateway:
             if known is not None and known[1] is connection:
                 del self._connections[key]
 
-        connection = GatewayConnection(f"{self.name}:{self.world.number()}", sent_away)
+        connection = GatewayConnection(
+            f"{self.name}:{self.world.number()}", self.world.now, sent_away
+        )
         life.connections[connection] = None
         return connection
 
@@ -191,7 +193,8 @@ class Gateway:
     def _arrive(self, request: Request, life: WorkerLife, connection: GatewayConnection) -> None:
         if request.done or life.host.gone:
             return
-        if not life.process.alive or not life.host.accepts or not life.up:
+        refused = not life.host.accepts or not life.up or connection.opened > life.closed
+        if not life.process.alive or refused:
             self.network.pass_on(
                 life.host.name, self.name, lambda: self._fail(request, "connection refused")
             )

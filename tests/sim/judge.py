@@ -71,7 +71,10 @@ class Judge:
         fleet = self.fleet
         fleet.world.later(LOOK_SECONDS, self._look)
         leaders = [life.host.name for life in fleet.leaders()]
-        if len(leaders) > 1:
+        # Renewals are not confirmed by replicas: a fail-over that loses them lets somebody else in
+        # before the holder has looked again. Epochs keep the two apart.
+        lost = fleet.world.now - fleet.store.failed_over < fleet.settings.election.ttl_seconds
+        if len(leaders) > 1 and not lost:
             self.tape.break_("I2", f"{' and '.join(leaders)} may both act as leader")
         self.maps.look()
         self.routing.look()

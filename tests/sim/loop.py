@@ -71,7 +71,7 @@ class Process:
     Attributes:
         offset: its monotonic clock is this much ahead of the world's: only differences may count.
         skew: its wall clock, likewise.
-        died: when, in world time.
+        died, resumed: when, in world time.
     """
 
     def __init__(self, world: "World", name: str, offset: float = 0.0) -> None:
@@ -81,6 +81,7 @@ class Process:
         self.skew = 0.0
         self.state = State.RUNNING
         self.died: float | None = None
+        self.resumed = float("-inf")
         self.loop = ProcessLoop(self)
         self.failures: list[str] = []
         self._kept: list[Handle] = []
@@ -105,6 +106,7 @@ class Process:
     def resume(self) -> None:
         if self.state is State.PAUSED:
             self.state = State.RUNNING
+            self.resumed = self.world.now
             self.world.ready.extend(self._kept)
             self._kept = []
 

@@ -91,6 +91,11 @@ class MapRules:
                 tape.break_("I2", f"map {version} after {highest}")
             return
         self._deaths(shard_map)
+        # Its leader goes on from what it knows to be published: what landed unconfirmed is not.
+        leader = self._fleet.coordinators[shard_map.leader.id].app
+        confirmed = None if leader is None else leader.shard_map()
+        if confirmed is not None and confirmed.version.epoch == version.epoch:
+            last = confirmed
         for group, placement in shard_map.placements.items():
             self._owner(shard_map, placement)
             before = None if last is None else last.placements.get(group)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+import coordinator.leader.targets as targets
 import coordinator.leader.term as term_module
 import coordinator.planning.transitions as transitions
 import epp_worker.control.server as control_server
@@ -157,6 +158,10 @@ def _same_by_name(self: Any, member: Member, now: float) -> Answer:
     return _hello(self, member, now)
 
 
+def _alive_by_name(previous: Any, peers: Any) -> frozenset[str]:
+    return frozenset(() if previous is None else (w for w in previous.incarnations if w in peers))
+
+
 def _any_endpoint(self: Any, pool: Pool) -> tuple[Endpoint, ...]:
     """Every pod that is known, whosesoever."""
     index = self._namespaces[pool.ref.namespace].index
@@ -198,31 +203,34 @@ def _drop_at_once(self: Any, group: Any, now: float) -> bool:
     return True
 
 
-NOBODY_REMEMBERS = Plan(
-    seed=1,
-    coordinators=2,
-    workers=3,
-    groups=8,
-    files=True,
-    lease=False,
-    slow_network=False,
-    horizon=14.0,
-    faults=(
-        Fault(8.0, "store restarts empty", 0, 0.8),
-        Fault(8.1, "crash coordinator", 0, 0.4),
-        Fault(8.2, "crash coordinator", 0, 0.4),
-    ),
+def _script(horizon: float, *faults: Fault, lease: bool = False) -> Plan:
+    return Plan(
+        seed=1,
+        coordinators=2,
+        workers=3,
+        groups=16,
+        files=True,
+        lease=lease,
+        slow_network=False,
+        horizon=horizon,
+        faults=faults,
+    )
+
+
+NOBODY_REMEMBERS = _script(
+    14.0,
+    Fault(8.0, "store restarts empty", 0, 0.8),
+    Fault(8.1, "crash coordinator", 0, 0.4),
+    Fault(8.2, "crash coordinator", 0, 0.4),
 )
-STORE_AWAY = Plan(
-    seed=1,
-    coordinators=2,
-    workers=3,
-    groups=8,
-    files=True,
-    lease=True,
-    slow_network=False,
-    horizon=16.0,
-    faults=(Fault(8.0, "store down", 0, 5.0), Fault(9.0, "cut leader from worker", 2, 1.2)),
+STORE_AWAY = _script(
+    16.0, Fault(8.0, "store down", 0, 5.0), Fault(9.0, "cut leader from worker", 2, 1.2), lease=True
+)
+PAUSED_WHILE_WRITING = _script(
+    20.0,
+    Fault(8.0, "routes slow", 9, 9.0),
+    Fault(8.5, "crash worker", 0, 6.0),
+    Fault(8.8, "pause leader", 0, 5.0),
 )
 
 MUTATIONS: dict[str, Mutation] = {
@@ -254,7 +262,12 @@ MUTATIONS: dict[str, Mutation] = {
         ("I6",), _put((Life, "silent", _unknown_is_silent)), script=STORE_AWAY
     ),
     "a worker is its name": Mutation(
-        ("I3", "I7", "END"), _put((Membership, "hello", _same_by_name))
+        ("I3", "I7"),
+        _put(
+            (Membership, "hello", _same_by_name),
+            (transitions, "survivors", _alive_by_name),
+            (targets, "survivors", _alive_by_name),
+        ),
     ),
     "who came back inherits by name": Mutation(
         ("I7",), _put((recall, "completed", _heirs_by_name)), hint=22
@@ -272,7 +285,9 @@ MUTATIONS: dict[str, Mutation] = {
     "routes never looked at again": Mutation(
         ("I1", "I3", "END"), _put((RouteKeeper, "repair", _no_repair))
     ),
-    "routes written without a fence": Mutation(("I1",), _put((SimRoutes, "_judge", _nobody))),
+    "routes written without a fence": Mutation(
+        ("I1",), _put((SimRoutes, "_judge", _nobody)), script=PAUSED_WHILE_WRITING
+    ),
     "warm stand-by passed over": Mutation(("I3",), _put((transitions, "heir", _nobody))),
     "drain ends before the hand-over": Mutation(
         ("I4", "I8"), _put((stopping, "next_step", lambda *_: Next.LEAVE))

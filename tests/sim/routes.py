@@ -39,6 +39,7 @@ class RouteServer:
 
     Attributes:
         slow: seconds that each request takes longer.
+        unfenced: writes that should have been refused.
         on_change: (group, before, after, writer), at once.
     """
 
@@ -46,6 +47,7 @@ class RouteServer:
         self.world = world
         self.standing: dict[GroupKey, Standing] = {}
         self.slow = 0.0
+        self.unfenced: list[str] = []
         self.on_change: list[Callable[[GroupKey, Route | None, Route | None, str], None]] = []
         self._revision = 0
 
@@ -181,14 +183,25 @@ class SimRoutes:
             return "unchanged", epoch
         return None
 
+    def _fenced(self, group: GroupKey, term: Term) -> None:
+        """About to write, not held up since the look: nothing newer may stand there."""
+        standing = self._server.standing.get(group)
+        if standing is not None and standing.route.version.epoch > term.epoch:
+            found = f"{group} at {standing.route.version} overwritten in epoch {term.epoch}"
+            self._server.unfenced.append(f"{found} by {self._process.name}")
+
     async def _write_file(
         self, group: GroupKey, route: Route | None, term: Term
     ) -> tuple[str, int]:
         server = self._server
+        await asyncio.sleep(FILE_SECONDS + server.slow / 10)
         judged = self._judge(server.standing.get(group), route, term)
         if judged is not None:
             return judged
+        looked = server.world.now
         await asyncio.sleep(FILE_SECONDS)
+        if self._process.resumed < looked:
+            self._fenced(group, term)
         if route is None:
             server.remove(group, self._process.name)
         else:
@@ -209,9 +222,11 @@ class SimRoutes:
                 revision = 0 if before is None else before.revision
 
                 def act(revision: int = revision) -> bool:
+                    standing = server.standing.get(group)
+                    if (0 if standing is None else standing.revision) == revision:
+                        self._fenced(group, term)
                     if route is not None:
                         return server.put_over(route, revision, name)
-                    standing = server.standing.get(group)
                     if standing is None or standing.revision != revision:
                         return False
                     server.remove(group, name)

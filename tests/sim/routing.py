@@ -58,14 +58,6 @@ class RouteRules:
             return
         self._stale.setdefault(group, self._fleet.world.now)
         self._counts.stale_routes += 1
-        if writer in self._fleet.coordinators and not self._held_up(writer):
-            self._tape.break_(
-                "I1", f"{writer} wrote {group} with {after.version} over epoch {highest}"
-            )
-
-    def _held_up(self, writer: str) -> bool:
-        """Whether a fault explains that the writer's look was old when it wrote."""
-        return self._tape.since(COORDINATION, self._fleet.world.now) < 3.0
 
     # -- I3 -------------------------------------------------------------------------------------
 
@@ -77,6 +69,8 @@ class RouteRules:
         now = self._fleet.world.now
         healthy = [life for life in self._fleet.living_workers() if self._healthy(life)]
         quiet = self._tape.since(COORDINATION, now)
+        for what in self._fleet.routes.unfenced:
+            self._tape.break_("I1", what)
         for group, since in list(self._stale.items()):
             self._wrong[group] = now
             budget = REPAIR_SECONDS if quiet > ELECTION_SECONDS else ELECTION_SECONDS

@@ -39,6 +39,7 @@ class StoreServer:
         down: connections are refused.
         hung: requests are taken and not looked at until it goes on.
         acks: replicas that confirm writes; with 0 an acquire that asks for one is unknown.
+        failed_over: when it last failed over.
         on_published: told of every publication that landed.
     """
 
@@ -49,6 +50,7 @@ class StoreServer:
         self.down = False
         self.hung = False
         self.acks = 1
+        self.failed_over = float("-inf")
         self.on_published: list[Published] = []
         self._waiting: list[Callable[[], None]] = []
         self._replica: object | None = None
@@ -77,6 +79,7 @@ class StoreServer:
         if self._replica is not None:
             self.memory.restore(self._replica)
             self._replica = None
+            self.failed_over = self.world.now
         self.acks = 1
 
     def landed(self, guard: Guard, publication: Publication) -> None:

@@ -58,8 +58,9 @@ class SimScraper:
 class GatewayConnection:
     """`epp_worker.http2.contract.GrpcConnection`: one gateway's connection to one worker."""
 
-    def __init__(self, peer: str, on_goaway: Callable[[], None]) -> None:
+    def __init__(self, peer: str, opened: float, on_goaway: Callable[[], None]) -> None:
         self.peer = peer
+        self.opened = opened
         self.closing = False
         self._on_goaway = on_goaway
 
@@ -125,6 +126,7 @@ class Doors:
 
     async def close(self, grace_seconds: float) -> None:
         life = self._life
+        life.closed = life.world.now
         for connection in list(life.connections):
             connection.go_away()
         until = life.process.loop.time() + grace_seconds
@@ -163,6 +165,8 @@ class WorkerLife:
         self.connections: dict[GatewayConnection, None] = {}
         self.worker: Worker
         self.requests: dict[Request, Gateway] = {}
+        self.closed = float("inf")
+        """When it began to refuse new connections."""
         self.up = False
         self.on_up: list[Callable[[WorkerLife], None]] = []
         self._drain: asyncio.Event

@@ -19,18 +19,22 @@ from fleet.model import (
     Reason,
     ShardMap,
 )
+from fleet.model.identity import NONE
 
 LEADER = LeaderInfo("coordinator-0", "h:1", "h:2")
 KEYS = [GroupKey("ns", f"s{n}", 9002) for n in range(6)]
 GROUPS = {key: (PoolId(PoolRef("ns", key.service), "u"),) for key in KEYS}
 
 
-def member(worker: str, *, seen: EpochVersion | None = None, **holds: Hold) -> Member:
+def member(
+    worker: str, *, seen: EpochVersion = NONE, applied: EpochVersion = NONE, **holds: Hold
+) -> Member:
     return Member(
         worker,
         "i",
         Addresses(f"{worker}:1", f"{worker}:2", f"{worker}:3", f"{worker}:4"),
-        seen=seen or EpochVersion(0, 0),
+        seen=max(seen, applied),
+        applied=applied,
         holds={GroupKey("ns", service, 9002): hold for service, hold in holds.items()},
     )
 
@@ -80,13 +84,13 @@ def test_workers_of_the_map_are_known_by_what_followers_heard_else_by_their_addr
 def test_a_map_that_nobody_is_ahead_of_stands_as_it_is() -> None:
     """Holds of workers that lag behind it correct nothing."""
     previous = a_map(EpochVersion(4, 9), {"s0": "w0"})
-    assert completed(previous, member("w1", seen=EpochVersion(4, 9), s0=Hold.OWNER)) is previous
+    assert completed(previous, member("w1", applied=EpochVersion(4, 9), s0=Hold.OWNER)) is previous
 
 
 def test_a_rolled_back_map_is_corrected_by_workers_that_have_seen_more() -> None:
     """Owners that differ are the workers' own word; the rest of the map is kept."""
     previous = a_map(EpochVersion(4, 2), {"s0": "w0", "s1": "w1"})
-    ahead = member("w1", seen=EpochVersion(4, 9), s0=Hold.OWNER, s1=Hold.OWNER)
+    ahead = member("w1", applied=EpochVersion(4, 9), s0=Hold.OWNER, s1=Hold.OWNER)
     corrected = completed(previous, ahead)
     assert corrected is not None
     assert corrected.version == (4, 9)
@@ -95,24 +99,33 @@ def test_a_rolled_back_map_is_corrected_by_workers_that_have_seen_more() -> None
     assert corrected.placements[KEYS[1]] is previous.placements[KEYS[1]]
 
 
+def test_a_leaders_hello_makes_no_worker_newer_than_the_map() -> None:
+    """It has seen our epoch, and holds what a share below the map says, or what peers remember."""
+    previous = a_map(EpochVersion(4, 9), {"s0": "w1"})
+    behind = member("w2", seen=EpochVersion(5, 0), applied=EpochVersion(4, 8), s0=Hold.OWNER)
+    by_hearsay = member("w3", seen=EpochVersion(5, 0), s0=Hold.OWNER)
+    assert completed(previous, behind, by_hearsay) is previous
+
+
 def test_who_came_back_inherits_nothing() -> None:
     """The map's owner died and is back, cold, as another incarnation: to the new leader the one of
     the map is dead, so that its stand-by takes over."""
     previous = a_map(EpochVersion(4, 9), {"s0": "w1", "s1": "w2"})
     seen = EpochVersion(5, 0)
-    cold = replace(member("w1", seen=seen), incarnation="another")
-    found = completed(previous, cold, member("w2", seen=seen, s1=Hold.OWNER))
+    ahead = EpochVersion(4, 10)
+    cold = replace(member("w1", seen=seen, applied=ahead), incarnation="another")
+    found = completed(previous, cold, member("w2", applied=ahead, s1=Hold.OWNER))
     assert found is not None
     assert found.incarnations == {"w1": "i", "w2": "i"}
-    told = replace(member("w1", seen=seen, s0=Hold.OWNER), incarnation="another")
-    found = completed(previous, told, member("w2", seen=seen, s1=Hold.OWNER))
+    told = replace(member("w1", applied=ahead, s0=Hold.OWNER), incarnation="another")
+    found = completed(previous, told, member("w2", applied=ahead, s1=Hold.OWNER))
     assert found is not None
     assert found.incarnations == {"w1": "another", "w2": "i"}
 
 
 def test_without_any_map_the_workers_holds_are_the_map() -> None:
     """And without holds there is none."""
-    rebuilt = completed(None, member("w1", seen=EpochVersion(4, 9), s0=Hold.OWNER))
+    rebuilt = completed(None, member("w1", applied=EpochVersion(4, 9), s0=Hold.OWNER))
     assert rebuilt is not None
     assert rebuilt.placements[KEYS[0]].owners == ("w1",)
     assert completed(None, member("w1")) is None

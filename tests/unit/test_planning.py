@@ -223,12 +223,13 @@ def member(worker: str, seen: EpochVersion, **holds: Hold) -> Member:
         "1",
         Addresses(f"{worker}:1", f"{worker}:2", f"{worker}:3", f"{worker}:4"),
         seen=seen,
+        applied=seen,
         holds={G._replace(service=service): hold for service, hold in holds.items()},
     )
 
 
 def test_a_lost_map_is_rebuilt_from_what_workers_hold() -> None:
-    """Owners stay owners; of two claims the one that has seen more is right."""
+    """Owners stay owners; of two claims the one of the newer share is right."""
     groups = {G._replace(service=s): POOLS for s in ("x", "y", "z")}
     members = [
         member("a", EpochVersion(4, 7), x=Hold.OWNER, y=Hold.OWNER, gone=Hold.OWNER),

@@ -25,9 +25,9 @@ class ResponsePhase(StrEnum):
 class Hints(Protocol):
     """What else a request's body says, read when somebody asks for it.
 
-    It can be asked as long as the request is being picked; afterwards `prompt` is empty and
-    `token_ids` None, since the body is let go. What the body does not say, or says in a shape that
-    is not understood, is simply missing here.
+    It can be asked only while the request is being picked for: the body is let go afterwards, and
+    then nothing is known any more. What the body does not say, or says in a shape that is not
+    understood, is simply missing here.
     """
 
     @property
@@ -69,16 +69,24 @@ class PickRequest:
     Attributes:
         model: the request's `model`; None for a request without a body.
         subset: normalised `ip:port` or bare `ip` texts of the subset hint; None = no hint.
-        header: looks a request header up by lower-case name.
+        header: looks a request header up by lower-case name; like `hints`, only during the pick.
         priority: of the request's objective; 0 = none. Negative ones are shed first.
-        prompt_tokens: how long the prompt is, estimated or counted; 0 = unknown.
+        hints: what else the body says; `NO_HINTS` for a request without a body.
+        path: of the request, without its query; "" if the gateway does not say.
+        request_id: of `x-request-id`, or the one that was made for it.
+        objective: name of the InferenceObjective that the request names; "" = none.
+        target_model: what the model server is asked for, if that is not `model`.
     """
 
     model: str | None
     subset: frozenset[str] | None
     header: Callable[[str], str | None]
     priority: int = 0
-    prompt_tokens: int = 0
+    hints: Hints = NO_HINTS
+    path: str = ""
+    request_id: str = ""
+    objective: str = ""
+    target_model: str | None = None
 
 
 class Pick(Protocol):

@@ -2,8 +2,10 @@
 
 import math
 
+from epp_worker.extproc.budget import BodyShare
 from epp_worker.scheduling.group import GroupPicker
 from epp_worker.scheduling.pool import PoolState
+from epp_worker.turns import Line
 from fleet.control.messages import HoldReport
 from fleet.model import GroupKey, Hold, PoolId, PoolRef, ShareEntry
 
@@ -20,16 +22,20 @@ class Group:
         scraped: every endpoint that was there at the opening was scraped once, or tried.
         streams: ext_proc streams begun here, ever.
         last_stray: loop time of the last stream that came while another worker owned the group.
+        bodies: what its requests hold of the worker's budget.
+        line: its messages that wait for their turn.
         draining_since: loop time at which the group was lost; inf while it is not draining.
     """
 
     __slots__ = (
         "_counted",
         "awaits_state",
+        "bodies",
         "draining_since",
         "hold",
         "key",
         "last_stray",
+        "line",
         "owner",
         "picker",
         "pools",
@@ -48,6 +54,8 @@ class Group:
         self.owner = entry.owner
         self.states: dict[PoolRef, PoolState] = {}
         self.picker = GroupPicker()
+        self.bodies = BodyShare()
+        self.line = Line()
         self.serving = False
         self.scraped = False
         self.awaits_state = False

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from epp_worker.catalogue import Catalogue
 from epp_worker.draining import Farewells
+from epp_worker.extproc.budget import BodyShare
 from epp_worker.extproc.endings import Status
 from epp_worker.extproc.session import Session
 from epp_worker.forwarding.peer_stream import PeerStream
@@ -20,6 +21,7 @@ from epp_worker.holdings import Holdings
 from epp_worker.http2.contract import GrpcStream, StreamHandler
 from epp_worker.scheduling.contract import Picker
 from epp_worker.strays import UNAVAILABLE, HeldStream, StrayGate
+from epp_worker.turns import Turns
 from epp_worker.wheel import Lane
 from fleet.errors import AuthorityError
 from fleet.model import GroupKey, Hold
@@ -38,8 +40,8 @@ MAX_ROUTES = 16_384
 class NewSession(Protocol):
     """Makes the session of one stream."""
 
-    def __call__(self, picker: Picker) -> Session:
-        """A session that picks from `picker`."""
+    def __call__(self, picker: Picker, share: BodyShare) -> Session:
+        """A session that picks from `picker`; `share` is what its group's bodies hold."""
         ...
 
 
@@ -155,6 +157,7 @@ class ExtProc:
         gate: StrayGate,
         body_lane: Lane,
         new_session: NewSession,
+        turns: Turns,
         *,
         propagation_seconds: float,
         now: Callable[[], float],
@@ -164,6 +167,7 @@ class ExtProc:
         self._holdings = holdings
         self._gate = gate
         self._new_session = new_session
+        self._turns = turns
         self._propagation_seconds = propagation_seconds
         self._now = now
         self._limited = limited
@@ -229,7 +233,9 @@ class ExtProc:
 
     def _session(self, stream: GrpcStream, group: Group) -> StreamHandler:
         group.streams += 1
-        return ServedStream(stream, self._new_session(group.picker), self._body_lane)
+        session = self._new_session(group.picker, group.bodies)
+        served = ServedStream(stream, session, self._body_lane)
+        return self._turns.pace(stream, group.line, served)
 
     def _find(self, authority: str) -> Group | None:
         """The group of an authority, if it is here and can serve."""

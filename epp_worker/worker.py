@@ -19,7 +19,7 @@ from epp_worker.catalogue import Catalogue
 from epp_worker.control.server import Control, PeerService
 from epp_worker.describe import describe_holdings
 from epp_worker.draining import StopFacts
-from epp_worker.extproc.budget import BodyBudget
+from epp_worker.extproc.budget import BodyBudget, BodyShare
 from epp_worker.extproc.session import WAIT_SECONDS, Session
 from epp_worker.extproc.usage import CopyBudget
 from epp_worker.gathering import gather
@@ -39,6 +39,7 @@ from epp_worker.process import PATH, ExtProc
 from epp_worker.scheduling.contract import Picker
 from epp_worker.strays import StrayBounds, StrayGate
 from epp_worker.surroundings import Surroundings
+from epp_worker.turns import Turns
 from epp_worker.wheel import Wheel
 from epp_worker.whereabouts import Whereabouts
 from fleet.control.codec import MAX_MESSAGE_BYTES
@@ -119,8 +120,8 @@ class Worker:
         copies = CopyBudget()
         observer = self.picks
 
-        def new_session(picker: Picker) -> Session:
-            return Session(picker, budget=budget, copies=copies, observer=observer)
+        def new_session(picker: Picker, share: BodyShare) -> Session:
+            return Session(picker, budget=budget, share=share, copies=copies, observer=observer)
 
         self.ext_proc = ExtProc(
             self._catalogue,
@@ -128,6 +129,7 @@ class Worker:
             self.gate,
             self._wheel.lane(WAIT_SECONDS),
             new_session,
+            Turns(loop.call_soon, loop.time),
             propagation_seconds=own.propagation_seconds,
             now=loop.time,
             limited=limited,

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from functools import cache
 
 from epp_worker.extproc import messages, replies
-from epp_worker.extproc.budget import BodyBudget, Taken
+from epp_worker.extproc.budget import BodyBudget, BodyShare, Taken
 from epp_worker.extproc.buffer import BodyBuffer
 from epp_worker.extproc.endings import (
     INCOMPLETE,
@@ -80,6 +80,7 @@ class Session:
         "_request",
         "_responding",
         "_response_over",
+        "_share",
         "_subset",
         "_usage",
         "ended",
@@ -92,6 +93,7 @@ class Session:
         picker: Picker,
         *,
         budget: BodyBudget,
+        share: BodyShare,
         copies: CopyBudget,
         observer: SessionObserver,
     ) -> None:
@@ -100,6 +102,7 @@ class Session:
         self.on_starved: Callable[[Sequence[bytes]], None] | None = None
         self._picker = picker
         self._budget = budget
+        self._share = share
         self._observer = observer
         self._modes: Modes | None = None
         self._request = _Request.NEW
@@ -194,7 +197,7 @@ class Session:
             return self._decide(None)
         mode = _DUPLEX if self._modes is None else self._modes.request
         size = len(message.data)
-        if self._budget.take_head(size, self) is not Taken.OK:
+        if self._budget.take_head(size, self, self._share) is not Taken.OK:
             return self._refuse(SATURATED)
         self._head = size
         if mode is _DUPLEX:
@@ -214,10 +217,11 @@ class Session:
         hint = messages.subset_hint(message)
         if hint is not None:
             self._subset = hint
-        taken = self._budget.take(len(part.body), self, already=self._held)
+        size = len(part.body)
+        taken = self._budget.take(size, self, self._share, already=self._held)
         if taken is not Taken.OK:
             return self._refuse(TOO_LARGE if taken is Taken.STREAM_FULL else SATURATED)
-        self._held += len(part.body)
+        self._held += size
         self._body.add(part.body)
         if mode is not _DUPLEX:
             return self._decide_buffered(whole=part.end_of_stream or mode is BodyMode.BUFFERED)
@@ -280,7 +284,7 @@ class Session:
         held = self._held + self._head
         if held:
             self._held = self._head = 0
-            self._budget.give_back(held, self)
+            self._budget.give_back(held, self, self._share)
 
     # The response side. Without a request before it, it is the gateway's own reply.
 

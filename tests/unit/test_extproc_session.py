@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
 
-from epp_worker.extproc.budget import BodyBudget
+from epp_worker.extproc.budget import BodyBudget, BodyShare
 from epp_worker.extproc.endings import Status
 from epp_worker.extproc.observer import SilentObserver
 from epp_worker.extproc.session import Session
@@ -77,6 +77,7 @@ class World:
             state.set_endpoints([Endpoint(f"pod-{a}", f"uid-{a}", a, 0) for a in addresses])
             self.pools.append(state)
         self.budget = BodyBudget(per_stream=per_stream, total=total)
+        self.share = BodyShare()
         self.copies = CopyBudget()
         self.counts = Counts()
 
@@ -84,6 +85,7 @@ class World:
         return Session(
             GroupPicker(self.pools),
             budget=self.budget,
+            share=self.share,
             copies=self.copies,
             observer=self.counts,
         )
@@ -93,7 +95,8 @@ class World:
 
     def assert_nothing_held(self) -> None:
         assert self.inflight() == 0
-        assert self.budget.held == 0
+        assert self.budget.held == self.share.held == 0
+        assert not self.share.holders
         assert self.copies.held == 0
 
 

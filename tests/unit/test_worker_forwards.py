@@ -14,6 +14,7 @@ from epp_worker.holdings import Holdings
 from epp_worker.http2.contract import GrpcStream, StreamHandler
 from epp_worker.process import ExtProc
 from epp_worker.strays import StrayBounds, StrayGate
+from epp_worker.turns import Turns
 from epp_worker.wheel import Wheel
 from fleet.clock import SystemClock
 from fleet.model import GroupKey, Hold
@@ -90,6 +91,7 @@ class Bench:
             self.gate,
             wheel.lane(0.1),
             unused,
+            Turns(loop.call_soon, loop.time),
             propagation_seconds=1.0,
             now=loop.time,
             limited=RateLimited(logging.getLogger(__name__), SystemClock()),

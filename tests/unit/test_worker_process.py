@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from epp_worker.catalogue import Catalogue
+from epp_worker.extproc.budget import BodyShare
 from epp_worker.extproc.endings import Status
 from epp_worker.extproc.session import Session
 from epp_worker.forwarding.rules import Past
@@ -18,6 +19,7 @@ from epp_worker.process import ExtProc
 from epp_worker.scheduling.contract import Picker
 from epp_worker.scheduling.group import GroupPicker
 from epp_worker.strays import StrayBounds, StrayGate
+from epp_worker.turns import Turns
 from epp_worker.wheel import Wheel
 from fleet.clock import SystemClock
 from fleet.model import GroupKey, Hold
@@ -94,7 +96,8 @@ class Bench:
         bounds = StrayBounds(10, 10_000)
         self.gate = StrayGate(bounds, wheel.lane(5.0), wheel.lane(55.0), self.holdings.opens)
 
-        def new_session(picker: Picker) -> Session:
+        def new_session(picker: Picker, share: BodyShare) -> Session:
+            assert not share.held
             self.sessions.append(FakeSession(picker))
             return cast(Session, self.sessions[-1])
 
@@ -104,6 +107,7 @@ class Bench:
             self.gate,
             wheel.lane(0.1),
             new_session,
+            Turns(loop.call_soon, loop.time),
             propagation_seconds=1.0,
             now=loop.time,
             limited=RateLimited(logging.getLogger(__name__), SystemClock()),

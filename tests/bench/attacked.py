@@ -1,0 +1,139 @@
+"""A worker in a process of its own that owns some pools, and tells how its loop fares.
+
+    python -m tests.bench.attacked POOLS
+
+Says one line of JSON when it is up, and one for each line that it is given.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fleet.model import Hold
+from fleet.settings import WorkerSettings
+from tests.worker_inprocess import Running, TestLeader, running_worker, write_pool
+
+_LOOK_SECONDS = 0.005
+SETTINGS = WorkerSettings(
+    host="127.0.0.1", ext_proc_port=0, health_port=0, internal_port=0, http_port=0, tls="off"
+)
+
+
+def authority(pool: int) -> str:
+    """Where a gateway finds a pool."""
+    return f"pool-{pool}-epp.ns1.svc:9002"
+
+
+class Attacked:
+    """The process, from outside."""
+
+    def __init__(self, pools: int = 2, **settings: object) -> None:
+        command = [sys.executable, "-m", "tests.bench.attacked", str(pools), json.dumps(settings)]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        self.pid = self._process.pid
+        self.address = ""
+
+    def __enter__(self) -> Self:
+        self.address = str(self._line()["address"])
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def look(self) -> dict[str, Any]:
+        """Figures since the last look: `lags` in seconds (p50, p99, worst), `cpu` seconds, `rss`
+        bytes; and gauges of now."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self._line()
+
+    def _line(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the worker is gone"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+class _Watch:
+    """The loop's delays, from inside."""
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+        self._lags: list[float] = []
+        self._cpu = _cpu_seconds()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _LOOK_SECONDS
+            await asyncio.sleep(_LOOK_SECONDS)
+            self._lags.append(loop.time() - due)
+
+    def figures(self) -> dict[str, Any]:
+        """See `Attacked.look`."""
+        gc.collect()
+        lags, self._lags = sorted(self._lags or [0.0]), []
+        before, self._cpu = self._cpu, _cpu_seconds()
+        worker = self._running.worker
+        counters = worker.counters
+        return {
+            "lags": [lags[len(lags) // 2], lags[len(lags) * 99 // 100], lags[-1]],
+            "cpu": self._cpu - before,
+            "rss": _resident_bytes(),
+            "objects": len(gc.get_objects()),
+            "streams": counters.streams_open,
+            "connections": counters.connections_open,
+            "inflight": sum(sum(p.values()) for p in worker.figures().inflight.values()),
+        }
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def _main(pools: int, settings: WorkerSettings, folder: Path) -> None:
+    for pool in range(pools):
+        write_pool(folder, f"pool-{pool}", f"10.0.0.{pool + 1}")
+    async with running_worker(folder, worker_settings=settings) as running:
+        leader = TestLeader(running.worker.addresses.internal, 1)
+        await leader.connect()
+        holds: Any = {f"pool_{pool}": Hold.OWNER for pool in range(pools)}
+        await leader.assign(running.share(1, **holds))
+        watch = _Watch(running)
+        watching = asyncio.create_task(watch.run())
+        address = running.worker.addresses.ext_proc
+        sys.stdout.write(json.dumps({"address": address}) + "\n")
+        sys.stdout.flush()
+        while await asyncio.to_thread(sys.stdin.readline):
+            sys.stdout.write(json.dumps(watch.figures()) + "\n")
+            sys.stdout.flush()
+        watching.cancel()
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        chosen: dict[str, Any] = json.loads(sys.argv[2])
+        asyncio.run(_main(int(sys.argv[1]), replace(SETTINGS, **chosen), Path(name)))

@@ -3,13 +3,15 @@
 from tests.sim.faults import Fault, Plan
 
 
-def _plan(seed: int, horizon: float, *faults: Fault, slow_network: bool = False) -> Plan:
+def _plan(
+    seed: int, horizon: float, *faults: Fault, slow_network: bool = False, files: bool = False
+) -> Plan:
     return Plan(
         seed=seed,
         coordinators=2,
         workers=3,
         groups=3,
-        files=False,
+        files=files,
         lease=False,
         slow_network=slow_network,
         horizon=horizon,
@@ -30,5 +32,12 @@ FOUND: dict[str, Plan] = {
         Fault(15.24, "store restarts empty", 945, 1.34),
         Fault(16.60, "vanish worker", 325, 0.28),
         slow_network=True,
+    ),
+    "what peers remembered of who a worker was won over the map": _plan(
+        83,
+        18.0,
+        Fault(9.53, "vanish worker", 665, 0.49),
+        Fault(11.71, "crash coordinator", 841, 0.46),
+        files=True,
     ),
 }

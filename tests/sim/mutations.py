@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+import coordinator.election.candidate as candidate_module
 import coordinator.leader.targets as targets
 import coordinator.leader.term as term_module
 import coordinator.planning.transitions as transitions
@@ -39,6 +40,7 @@ from epp_worker.process import ExtProc
 from epp_worker.worker import Worker
 from fleet.model import Endpoint, Member, Pool, Signal
 from tests.sim.faults import Fault, Plan, make_plan
+from tests.sim.found import FOUND
 from tests.sim.routes import SimRoutes
 
 Patch = Callable[[ExitStack], None]
@@ -105,6 +107,10 @@ async def _release_first(self: Any, term: Term) -> bool:
         await asyncio.wait({work})
 
 
+async def _not_stopped(work: Any) -> None:
+    """What a leader had begun goes on after its term."""
+
+
 def _free_at_once(self: Any, standing: Standing) -> bool:
     return standing.leader is None or standing.leader.id == self._me
 
@@ -147,6 +153,12 @@ def _heirs_by_name(previous: Any, *, members: Any, **others: Any) -> Any:
         return found
     lives = {member.id: member.incarnation for member in members}
     return replace(found, incarnations={**found.incarnations, **lives})
+
+
+def _newer_by_hello(previous: Any, *, members: Any, **others: Any) -> Any:
+    """Whoever has heard of this leader is newer than the map."""
+    heard = [replace(member, applied=member.seen) for member in members]
+    return _completed(previous, members=heard, **others)
 
 
 def _same_by_name(self: Any, member: Member, now: float) -> Answer:
@@ -203,12 +215,12 @@ def _drop_at_once(self: Any, group: Any, now: float) -> bool:
     return True
 
 
-def _script(horizon: float, *faults: Fault, lease: bool = False) -> Plan:
+def _script(horizon: float, *faults: Fault, lease: bool = False, groups: int = 16) -> Plan:
     return Plan(
         seed=1,
         coordinators=2,
         workers=3,
-        groups=16,
+        groups=groups,
         files=True,
         lease=lease,
         slow_network=False,
@@ -226,6 +238,7 @@ NOBODY_REMEMBERS = _script(
 STORE_AWAY = _script(
     16.0, Fault(8.0, "store down", 0, 5.0), Fault(9.0, "cut leader from worker", 2, 1.2), lease=True
 )
+HEARSAY = FOUND["what peers remembered of who a worker was won over the map"]
 PAUSED_WHILE_WRITING = _script(
     20.0,
     Fault(8.0, "routes slow", 9, 9.0),
@@ -272,6 +285,9 @@ MUTATIONS: dict[str, Mutation] = {
     "who came back inherits by name": Mutation(
         ("I7",), _put((recall, "completed", _heirs_by_name)), hint=22
     ),
+    "who heard the leader is newer than the map": Mutation(
+        ("I6",), _put((recall, "completed", _newer_by_hello)), script=HEARSAY
+    ),
     "worker takes a lower epoch": Mutation(
         ("I1", "I2"),
         _put(
@@ -286,7 +302,9 @@ MUTATIONS: dict[str, Mutation] = {
         ("I1", "I3", "END"), _put((RouteKeeper, "repair", _no_repair))
     ),
     "routes written without a fence": Mutation(
-        ("I1",), _put((SimRoutes, "_judge", _nobody)), script=PAUSED_WHILE_WRITING
+        ("I1",),
+        _put((SimRoutes, "_judge", _nobody), (candidate_module, "_stop", _not_stopped)),
+        script=PAUSED_WHILE_WRITING,
     ),
     "warm stand-by passed over": Mutation(("I3",), _put((transitions, "heir", _nobody))),
     "drain ends before the hand-over": Mutation(

@@ -42,7 +42,11 @@ def gather(
         loop_busy_ratio=watch.busy_ratio,
         seen=holdings.seen,
         applied=holdings.applied,
-        responses={"complete": picks.complete, "aborted": picks.aborted},
+        responses={
+            "complete": picks.complete,
+            "aborted": picks.aborted,
+            "detached": picks.detached,
+        },
         usage_unreadable=picks.usage_unreadable_total,
         served_elsewhere={
             ref: state.mismatches for group in holdings for ref, state in group.states.items()

@@ -49,6 +49,7 @@ class PickCounts(SilentObserver):
     Attributes:
         complete: picked requests whose response came to its end.
         aborted: picked requests whose stream broke before that.
+        detached: picked requests whose stream ended with the pick.
         usage_unreadable_total: usage values in responses that could not be read.
     """
 
@@ -56,6 +57,7 @@ class PickCounts(SilentObserver):
         self.by_outcome = dict.fromkeys(OUTCOMES, 0)
         self.complete = 0
         self.aborted = 0
+        self.detached = 0
         self.usage_unreadable_total = 0
 
     def picked(self, pick: Pick) -> None:
@@ -70,6 +72,10 @@ class PickCounts(SilentObserver):
     def usage_unreadable(self, count: int) -> None:
         """See `SessionObserver.usage_unreadable`."""
         self.usage_unreadable_total += count
+
+    def left(self) -> None:
+        """See `SessionObserver.left`."""
+        self.detached += 1
 
     def finished(self, complete: bool) -> None:
         """See `SessionObserver.finished`."""

@@ -19,9 +19,7 @@ from epp_worker.catalogue import Catalogue
 from epp_worker.control.server import Control, PeerService
 from epp_worker.describe import describe_holdings
 from epp_worker.draining import StopFacts
-from epp_worker.extproc.budget import BodyBudget, BodyShare
-from epp_worker.extproc.session import WAIT_SECONDS, Session
-from epp_worker.extproc.usage import CopyBudget
+from epp_worker.extproc.session import WAIT_SECONDS
 from epp_worker.gathering import gather
 from epp_worker.handover.streams import state_streams
 from epp_worker.health import HealthService, pool_statuses, process_statuses
@@ -36,7 +34,7 @@ from epp_worker.neighbourhood import forward_streams, holds_service, listen_to_p
 from epp_worker.neighbours import Neighbours
 from epp_worker.peers import Peers
 from epp_worker.process import PATH, ExtProc
-from epp_worker.scheduling.contract import Picker
+from epp_worker.sessions import Sessions
 from epp_worker.strays import StrayBounds, StrayGate
 from epp_worker.surroundings import Surroundings
 from epp_worker.turns import Turns
@@ -116,19 +114,13 @@ class Worker:
         first, longer = own.stray_hold_seconds, own.opening_hold_seconds
         lanes = self._wheel.lane(first), self._wheel.lane(longer - first)
         self.gate = StrayGate(bounds, *lanes, self.holdings.opens)
-        budget = BodyBudget(per_stream=own.max_body_bytes, total=own.max_buffered_bytes)
-        copies = CopyBudget()
-        observer = self.picks
-
-        def new_session(picker: Picker, share: BodyShare) -> Session:
-            return Session(picker, budget=budget, share=share, copies=copies, observer=observer)
-
+        sessions = Sessions(own, self.picks, given.rng, self._leaving)
         self.ext_proc = ExtProc(
             self._catalogue,
             self.holdings,
             self.gate,
             self._wheel.lane(WAIT_SECONDS),
-            new_session,
+            sessions,
             Turns(loop.call_soon, loop.time),
             propagation_seconds=own.propagation_seconds,
             now=loop.time,

@@ -1,4 +1,4 @@
-"""Which model a request asks for: reads `model` and nothing else of the body.
+"""Which model a request asks for: reads `model` and nothing else of the body, once it is JSON.
 
 A body is refused only when it cannot be what its path promises. Whatever else is in it is the model
 server's business: unknown shapes, odd numbers and new fields are routed like any other.
@@ -8,8 +8,12 @@ import json
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
+
+from epp_worker.extproc.multipart import form_model
+from epp_worker.extproc.paths import Shape, names_model
 
 MAX_MODEL_LENGTH = 1024
 """Characters; longer than any served name, short enough for labels and logs."""
@@ -26,10 +30,6 @@ long; 16 kB of deflate can be made to become 16 MiB, which takes 50 ms."""
 MAX_MEMBERS = 64
 """Members of a gzip body; each one's rest is copied, so their number must have a bound."""
 
-NAMED_PATHS = ("completions", "embeddings", "responses", "messages")
-"""Endings of the paths whose JSON body names a model."""
-
-_PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
 _WBITS = {"gzip": (31,), "x-gzip": (31,), "deflate": (47, -15)}
 """zlib's window bits by content coding; clients send `deflate` with and without zlib's frame."""
 
@@ -46,7 +46,7 @@ class BadBody:
 
 _NOT_JSON = BadBody(400, "The request body is not valid JSON.")
 _NOT_OBJECT = BadBody(400, "The request body must be a JSON object whose 'model' is a string.")
-_NO_MODEL = BadBody(400, "The request body must name a 'model'.")
+NO_MODEL = BadBody(400, "The request body must name a 'model'.")
 _BAD_NAME = BadBody(400, "'model' is too long or holds characters that are no text.")
 _BAD_CODING = BadBody(400, "The request body does not match its content-encoding.")
 _TOO_LARGE = BadBody(413, "The decompressed request body is too large.")
@@ -59,32 +59,68 @@ class _Named(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Named).decode
 
 
-def model_of(body: bytes, header: Header, *, largest: int) -> str | BadBody | None:
-    """The model that a whole request body names.
+class Body(NamedTuple):
+    """A request body that can be routed.
+
+    Attributes:
+        model: the name it holds; None = it holds none.
+        plain: the body without its content coding, if it is JSON or a form; b"" if it is not.
+        packed: `plain` is a copy: the body itself has a coding.
+    """
+
+    model: str | None
+    plain: bytes
+    packed: bool = False
+
+
+NO_BODY = Body(None, b"")
+
+
+def body_of(body: bytes, header: Header, shape: Shape, *, largest: int) -> Body | BadBody:
+    """What a whole request body says of its model.
 
     Args:
         header: looks up a request header by lower-case name.
+        shape: what the path promises.
         largest: bytes that a decompressed copy may have.
 
     Returns:
-        The name; None where the request can do without one (its path promises none, or the body
-        has a coding that we cannot undo); BadBody where it cannot.
+        BadBody where the body cannot be what the path promises, or would become too large. A body
+        of another kind, or with a coding that we cannot undo, is routed without a model.
     """
-    found = _read(body)
-    if isinstance(found, str):
-        return found
+    found, plain = _read(body), body
     codings = _codings(header)
-    if codings and found is _NOT_JSON:
+    packed = bool(codings) and found is _NOT_JSON
+    if packed:
         if len(codings) > 1 or codings[0] not in _WBITS:
-            return None
+            return NO_BODY
         most = min(largest, max(LEAST_INFLATED_BYTES, MAX_RATIO * len(body)))
-        plain = _inflate(body, _WBITS[codings[0]], most)
-        found = plain if isinstance(plain, BadBody) else _read(plain)
+        inflated = _inflate(body, _WBITS[codings[0]], most)
+        if isinstance(inflated, BadBody):
+            found = inflated
+        else:
+            found, plain = _read(inflated), inflated
         if found is _TOO_LARGE:
-            return found
-    if isinstance(found, str) or _promises_model(header, body):
+            return _TOO_LARGE
+    if isinstance(found, str):
+        return Body(found, plain, packed)
+    promised = names_model(shape) and (header(":method") or "POST").upper() == "POST"
+    if found is NO_MODEL:
+        return Body(None, plain, packed)
+    if promised:
         return found
-    return None
+    return NO_BODY if found is not _NOT_JSON else _of_form(plain, packed)
+
+
+def _of_form(plain: bytes, packed: bool) -> Body:
+    where = form_model(plain)
+    if where is None:
+        return NO_BODY
+    try:
+        model = checked(plain[slice(*where)].decode())
+    except UnicodeDecodeError:
+        return NO_BODY
+    return Body(model, plain, packed) if isinstance(model, str) else NO_BODY
 
 
 def _read(body: bytes) -> str | BadBody:
@@ -94,7 +130,7 @@ def _read(body: bytes) -> str | BadBody:
         return _NOT_OBJECT
     except (msgspec.DecodeError, UnicodeError, ValueError, RecursionError):
         return _read_leniently(body)
-    return _checked(model)
+    return checked(model)
 
 
 def _read_leniently(body: bytes) -> str | BadBody:
@@ -107,12 +143,13 @@ def _read_leniently(body: bytes) -> str | BadBody:
     if not isinstance(value, dict):
         return _NOT_OBJECT
     model = value.get("model")
-    return _checked(model) if model is None or isinstance(model, str) else _NOT_OBJECT
+    return checked(model) if model is None or isinstance(model, str) else _NOT_OBJECT
 
 
-def _checked(model: str | None) -> str | BadBody:
+def checked(model: str | None) -> str | BadBody:
+    """A name of a model that may go into labels, logs and stores."""
     if not model:
-        return _NO_MODEL
+        return NO_MODEL
     if len(model) > MAX_MODEL_LENGTH:
         return _BAD_NAME
     try:
@@ -156,12 +193,3 @@ def _inflate_members(body: bytes, wbits: int, largest: int) -> bytes | BadBody:
         if not body:
             return b"".join(parts)
     return _BAD_CODING
-
-
-def _promises_model(header: Header, body: bytes) -> bool:
-    if (header(":method") or "POST").upper() != "POST":
-        return False
-    path = next((value for name in _PATH_HEADERS if (value := header(name))), None)
-    if path is None:
-        return bool(body)  # a gateway without pseudo headers: a body is taken for a completion
-    return path.partition("?")[0].rstrip("/").endswith(NAMED_PATHS)

@@ -28,6 +28,10 @@ class SessionObserver(Protocol):
         """The response held this many usage values that could not be read."""
         ...
 
+    def left(self) -> None:
+        """A picked request goes on without us; `finished` is not told then."""
+        ...
+
     def finished(self, complete: bool) -> None:
         """A picked request is over; False: the stream broke before the response's end."""
         ...
@@ -50,6 +54,9 @@ class SilentObserver:
 
     def usage_unreadable(self, count: int) -> None:
         """See `SessionObserver.usage_unreadable`."""
+
+    def left(self) -> None:
+        """See `SessionObserver.left`."""
 
     def finished(self, complete: bool) -> None:
         """See `SessionObserver.finished`."""

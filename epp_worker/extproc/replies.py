@@ -6,6 +6,7 @@ that this takes. Header values are always `raw_value`: newer Envoys read nothing
 """
 
 import json
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -58,6 +59,45 @@ def pick_reply(address: str) -> bytes:
     head = _REQUEST_HEADERS_TAG + _delimited(reply.request_headers.SerializeToString())
     reply.ClearField("request_headers")
     return head + bytes(reply.SerializeToString())
+
+
+def with_headers(
+    headers_reply: bytes, set_headers: Iterable[tuple[str, str]], removed: Sequence[str] = ()
+) -> bytes:
+    """A pick reply that changes more headers than the destination's; later ones win."""
+    reply = ProcessingResponse.FromString(headers_reply)
+    mutation = reply.request_headers.response.header_mutation
+    for key, value in set_headers:
+        _set_header(mutation, key, value)
+    mutation.remove_headers.extend(removed)
+    # By hand, since `on_body` needs the answer's own part to stand first.
+    head = _REQUEST_HEADERS_TAG + _delimited(reply.request_headers.SerializeToString())
+    reply.ClearField("request_headers")
+    return head + bytes(reply.SerializeToString())
+
+
+def response_headers(set_headers: Iterable[tuple[str, str]], removed: Sequence[str] = ()) -> bytes:
+    """ResponseHeaders reply that changes headers."""
+    reply = ProcessingResponse()
+    mutation = reply.response_headers.response.header_mutation
+    for key, value in set_headers:
+        _set_header(mutation, key, value)
+    mutation.remove_headers.extend(removed)
+    return bytes(reply.SerializeToString())
+
+
+def with_body(body_reply: bytes, body: bytes) -> bytes:
+    """A RequestBody reply that has the gateway send this body instead (body mode BUFFERED)."""
+    reply = ProcessingResponse.FromString(body_reply)
+    reply.request_body.response.body_mutation.body = body
+    return bytes(reply.SerializeToString())
+
+
+def response_body(body: bytes) -> bytes:
+    """ResponseBody reply that has the gateway send this body instead (body mode BUFFERED)."""
+    reply = ProcessingResponse()
+    reply.response_body.response.body_mutation.body = body
+    return bytes(reply.SerializeToString())
 
 
 def on_body(headers_reply: bytes) -> bytes:
@@ -141,6 +181,9 @@ def _head(tag: bytes, length: int, ending: int) -> bytes:
         size = len(inner) + length + ending
     return inner
 
+
+LAST_REQUEST_CHUNK = _head(_REQUEST_BODY_TAG, 0, len(_END)) + _END
+"""The end of a request body, and nothing of it."""
 
 _FULL = {
     (tag, ending): _head(tag, CHUNK_BYTES, ending)

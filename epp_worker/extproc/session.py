@@ -8,13 +8,17 @@ each message and gets one at once. Bytes of bodies are passed on as they came.
 """
 
 import logging
+import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
 
 from epp_worker.extproc import messages, replies
+from epp_worker.extproc.asking import Came, ask
 from epp_worker.extproc.budget import BodyBudget, BodyShare, Taken
 from epp_worker.extproc.buffer import BodyBuffer
+from epp_worker.extproc.detaching import ResponsePhases
 from epp_worker.extproc.endings import (
     INCOMPLETE,
     NO_HEADERS,
@@ -24,11 +28,11 @@ from epp_worker.extproc.endings import (
     UNSUPPORTED,
     Status,
 )
-from epp_worker.extproc.messages import BodyMode, BodyPart, Headers, Kind, Message, Modes
-from epp_worker.extproc.model import BadBody, model_of
+from epp_worker.extproc.messages import BodyMode, Headers, Kind, Message, Modes
 from epp_worker.extproc.observer import SessionObserver
-from epp_worker.extproc.usage import CopyBudget, UsageReader
-from epp_worker.scheduling.contract import Pick, Picker, PickRequest, Refusal
+from epp_worker.extproc.response import ResponseSide
+from epp_worker.extproc.usage import CopyBudget
+from epp_worker.scheduling.contract import Pick, Picker, Refusal
 from fleet.errors import FormatError
 
 log = logging.getLogger(__name__)
@@ -54,12 +58,29 @@ class _Request(Enum):
     """Decided, or the gateway answered by itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """An endpoint was picked.
+
+    Attributes:
+        reply: the RequestHeaders reply that names it.
+        body: to send on instead of the one that came; None = that one.
+    """
+
+    reply: bytes
+    body: bytes | None
+
+
 class Session:
     """The state machine of one stream.
 
     Attributes:
         ended: set = send trailers after the returned messages; nothing more is to be said.
         waiting: call `waited()` if no message came for `WAIT_SECONDS` and this is still True.
+        detachable: set before the first message, if this gateway is known to let the response pass
+            when the stream ends with the pick.
+        parting: set = the stream may end now: call `leave` and end it with what that returns, in
+            one write, or call `stay`. A message that comes first decides for the latter.
         on_starved: called with the answer if the session must end because the worker holds too much
             and this body has made no progress for longest; `ended` is set by then.
     """
@@ -67,24 +88,23 @@ class Session:
     __slots__ = (
         "_body",
         "_budget",
-        "_copies",
-        "_copy",
-        "_counted",
         "_head",
         "_headers",
         "_held",
         "_modes",
         "_observer",
+        "_phases",
         "_pick",
         "_picker",
         "_request",
-        "_responding",
-        "_response_over",
+        "_response",
+        "_rng",
         "_share",
         "_subset",
-        "_usage",
+        "detachable",
         "ended",
         "on_starved",
+        "parting",
         "waiting",
     )
 
@@ -96,7 +116,11 @@ class Session:
         share: BodyShare,
         copies: CopyBudget,
         observer: SessionObserver,
+        rng: random.Random,
+        phases: ResponsePhases,
     ) -> None:
+        self.detachable = False
+        self.parting: tuple[bytes, ...] | None = None
         self.ended: Status | None = None
         self.waiting = False
         self.on_starved: Callable[[Sequence[bytes]], None] | None = None
@@ -106,17 +130,15 @@ class Session:
         self._observer = observer
         self._modes: Modes | None = None
         self._request = _Request.NEW
-        self._responding = False
-        self._response_over = False
+        self._response = ResponseSide(copies, observer)
+        self._rng = rng
+        self._phases = phases
         self._headers = _NO_HEADERS_READ
         self._subset: frozenset[str] | None = None
         self._body = BodyBuffer()
         self._held = 0
         self._head = 0
-        self._copies = copies
-        self._copy = 0
         self._pick: Pick | None = None
-        self._usage: UsageReader | None = None
 
     @property
     def picked(self) -> Pick | None:
@@ -132,17 +154,22 @@ class Session:
             return _NOTHING
         self.waiting = False
         try:
+            if self.parting is not None:
+                return (*self.stay(), *self._receive(messages.read(message)))
             return self._receive(messages.read(message))
         except FormatError as error:
             return self._fail(Status(13, str(error)))
 
     def half_closed(self) -> Sequence[bytes]:
         """The gateway will send no more."""
+        held = self.stay()
         if self.ended is None:
-            if not self._responding:  # no response phase is configured, or the gateway ends early
+            if (
+                not self._response.begun
+            ):  # no response phase is configured, or the gateway ends early
                 self._release(complete=True)
             self._fail(OK if self._request is _Request.OVER else INCOMPLETE)
-        return _NOTHING
+        return held
 
     def waited(self) -> Sequence[bytes]:
         """Nothing came for `WAIT_SECONDS`: a gateway of unknown body mode waits for an answer."""
@@ -151,6 +178,21 @@ class Session:
         self.waiting = False
         self._modes = _ASSUMED
         return (replies.CONTINUE_REQUEST_HEADERS,)
+
+    def stay(self) -> Sequence[bytes]:
+        """See the response through; returns what was held back of the request."""
+        held, self.parting = self.parting or _NOTHING, None
+        return held
+
+    def leave(self) -> Sequence[bytes]:
+        """The request goes on without us; returns the last messages. `ended` is set."""
+        held = self.stay()
+        pick, self._pick = self._pick, None
+        if pick is not None:
+            pick.detach()
+            self._observer.left()
+        self._fail(OK)
+        return held
 
     def starve(self) -> None:
         """See `budget.Holder.starve`."""
@@ -175,15 +217,11 @@ class Session:
                 return self._fail(UNSUPPORTED)
         if kind is Kind.REQUEST_BODY:
             return self._request_body(message)
-        if kind is Kind.RESPONSE_BODY:
-            return self._response_body(message)
         if kind is Kind.REQUEST_HEADERS:
             return self._request_headers(message)
-        if kind is Kind.RESPONSE_HEADERS:
-            return self._response_headers(message)
         if kind is Kind.REQUEST_TRAILERS:
             return self._request_trailers()
-        return self._response_trailers()
+        return self._respond(message)
 
     # The request side.
 
@@ -194,7 +232,7 @@ class Session:
         self._headers = Headers(message)
         self._subset = messages.subset_hint(message)
         if messages.headers_end_stream(message):
-            return self._decide(None)
+            return self._decide_at_once(ends=True)
         mode = _DUPLEX if self._modes is None else self._modes.request
         size = len(message.data)
         if self._budget.take_head(size, self, self._share) is not Taken.OK:
@@ -204,7 +242,7 @@ class Session:
             self.waiting = self._modes is None
             return _NOTHING
         if mode in (BodyMode.NONE, BodyMode.STREAMED):
-            return self._decide(None)
+            return self._decide_at_once(ends=False)
         return (replies.CONTINUE_REQUEST_HEADERS,)
 
     def _request_body(self, message: Message) -> Sequence[bytes]:
@@ -240,36 +278,65 @@ class Session:
             return _NOTHING
         return (replies.CONTINUE_REQUEST_TRAILERS,)
 
+    def _decide_at_once(self, *, ends: bool) -> Sequence[bytes]:
+        decided = self._decide(None)
+        if not isinstance(decided, _Decided):
+            return decided
+        if ends and self._may_leave():
+            self.parting = _NOTHING
+        return (decided.reply,)
+
     def _decide_duplex(self, *, end_of_stream: bool) -> Sequence[bytes]:
         body = self._body.take()
-        model = self._model(body)
-        if isinstance(model, BadBody):
-            return self._refuse(Refusal(model.status, "", model.message))
-        answer = self._decide(model)
-        if self.ended is not None or not (body or end_of_stream):
-            return answer
-        return (*answer, *replies.request_chunks(body, end_of_stream=end_of_stream))
+        decided = self._decide(body)
+        if not isinstance(decided, _Decided):
+            return decided
+        if decided.body is not None:
+            body = decided.body
+        if end_of_stream and self._may_leave():
+            self.parting = (replies.LAST_REQUEST_CHUNK,)
+            end_of_stream = False
+        if not (body or end_of_stream):
+            return (decided.reply,)
+        return (decided.reply, *replies.request_chunks(body, end_of_stream=end_of_stream))
 
     def _decide_buffered(self, *, whole: bool) -> Sequence[bytes]:
-        model = self._model(self._body.take())
-        if isinstance(model, BadBody):
-            if whole:
-                return self._refuse(Refusal(model.status, "", model.message))
-            model = None  # a body cut short by the gateway: perhaps the group needs no model
-        answer = self._decide(model)
-        return answer if self.ended is not None else (replies.on_body(answer[0]),)
+        decided = self._decide(self._body.take(), whole=whole)
+        if not isinstance(decided, _Decided):
+            return decided
+        reply = replies.on_body(decided.reply)
+        return (reply if decided.body is None else replies.with_body(reply, decided.body),)
 
-    def _model(self, body: bytes) -> str | BadBody | None:
-        return model_of(body, self._headers.get, largest=self._budget.per_stream)
-
-    def _decide(self, model: str | None) -> Sequence[bytes]:
-        answer = self._picker.pick(PickRequest(model, self._subset, self._headers.get))
+    def _decide(self, body: bytes | None, *, whole: bool = True) -> _Decided | Sequence[bytes]:
+        came = Came(self._headers.get, self._subset, body, whole)
+        asked = ask(self._picker, came, largest=self._budget.per_stream, rng=self._rng)
+        if isinstance(asked, Refusal):
+            return self._refuse(asked)
+        answer = self._picker.pick(asked.request)
+        if asked.hints is not None:
+            asked.hints.forget()
         if isinstance(answer, Refusal):
             return self._refuse(answer)
         self._request_over()
         self._pick = answer
+        self._response.renaming = asked.renaming
         self._observer.picked(answer)
-        return (answer.headers_reply,)
+        reply = answer.headers_reply
+        if asked.set_headers or asked.remove_headers:
+            reply = replies.with_headers(reply, asked.set_headers, asked.remove_headers)
+        return _Decided(reply, asked.body)
+
+    def _may_leave(self) -> bool:
+        """Whether the stream may end with the pick; see `ResponsePhases`."""
+        return (
+            self.detachable
+            and self._modes is not None
+            and self._modes.request is _DUPLEX
+            and self._pick is not None
+            and self._response.renaming is None
+            and not self._response.begun
+            and self._phases.detaches(self._pick)
+        )
 
     def _refuse(self, refusal: Refusal) -> Sequence[bytes]:
         self._observer.refused(refusal.status)
@@ -288,79 +355,21 @@ class Session:
 
     # The response side. Without a request before it, it is the gateway's own reply.
 
-    def _response_headers(self, message: Message) -> Sequence[bytes]:
-        self._response_begins()
-        headers = Headers(message)
-        if self._pick is not None:
-            served = messages.served_endpoint(message)
-            if served is not None:
-                self._pick.served_by(served)
-            status = headers.get(":status") or ""
-            self._observer.response(int(status) if _is_status(status) else 0)
-            if (headers.get("content-encoding") or "identity") == "identity":
-                self._drop_copy()
-                self._usage = UsageReader(headers.get("content-type"))
-        if messages.headers_end_stream(message):
-            self._response_complete()
-        return (replies.CONTINUE_RESPONSE_HEADERS,)
-
-    def _response_body(self, message: Message) -> Sequence[bytes]:
-        self._response_begins()
-        part = messages.body_part(message)
-        after_end = self._response_over
-        if self._usage is not None:
-            self._usage.feed(part.body)
-            self._charge_copy()
-        if part.end_of_stream:
-            self._response_complete()
-        return self._pass_on(part, after_end=after_end)
-
-    def _charge_copy(self) -> None:
-        """Account for the copy that finds token usage; none is kept when all are too many."""
-        held = self._usage.held if self._usage is not None else 0
-        if held != self._copy:
-            if self._copies.move(held - self._copy):
-                self._copy = held
-            else:
-                self._drop_copy()
-                self._observer.usage_unreadable(1)
-
-    def _drop_copy(self) -> None:
-        self._usage = None
-        if self._copy:
-            self._copies.move(-self._copy)
-            self._copy = 0
-
-    def _pass_on(self, part: BodyPart, *, after_end: bool) -> Sequence[bytes]:
-        if self._modes is None or self._modes.response is _DUPLEX:
-            if after_end:
-                return _NOTHING
-            return replies.response_chunks(part.body, end_of_stream=part.end_of_stream)
-        return (replies.CONTINUE_RESPONSE_BODY,)
-
-    def _response_trailers(self) -> Sequence[bytes]:
-        self._response_begins()
-        self._response_complete()
-        return (replies.CONTINUE_RESPONSE_TRAILERS,)
-
-    def _response_begins(self) -> None:
-        if not self._responding:
-            self._responding = True
+    def _respond(self, message: Message) -> Sequence[bytes]:
+        response = self._response
+        if not response.begun:
+            response.begun = True
             self._request_over()
-
-    def _response_complete(self) -> None:
-        if self._response_over:
-            return
-        self._response_over = True
-        usage = self._usage
-        if usage is not None:
-            usage.finish()
-            self._drop_copy()
-            if usage.prompt is not None or usage.completion is not None:
-                self._observer.usage(usage.prompt, usage.completion)
-            if usage.faults:
-                self._observer.usage_unreadable(usage.faults)
-        self._release(complete=True)
+        mode = _DUPLEX if self._modes is None else self._modes.response
+        if message.kind is Kind.RESPONSE_BODY:
+            answer = response.body(message, mode)
+        elif message.kind is Kind.RESPONSE_HEADERS:
+            answer = response.headers(message, self._pick, mode)
+        else:
+            answer = response.trailers(mode)
+        if response.over:
+            self._release(complete=True)
+        return answer
 
     # The end.
 
@@ -372,7 +381,7 @@ class Session:
     def _close(self) -> None:
         self.waiting = False
         self._request_over()
-        self._drop_copy()
+        self._response.drop()
         self._release(complete=False)
 
     def _release(self, *, complete: bool) -> None:
@@ -380,10 +389,6 @@ class Session:
         if pick is not None:
             pick.release()
             self._observer.finished(complete)
-
-
-def _is_status(text: str) -> bool:
-    return len(text) == 3 and text.isascii() and text.isdigit()
 
 
 @cache

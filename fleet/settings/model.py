@@ -196,6 +196,12 @@ class WorkerSettings:
     max_buffered_bytes: Annotated[int, Range(1024, 2**40)] = 256 * 1024 * 1024
     """Request bodies held by the whole worker; a stream that would pass it is answered 429."""
 
+    response_phase: Annotated[str, Choice(("track", "detach", "drain"))] = "track"
+    """What an ext_proc stream does after the pick: track (it stays until the response is through),
+    detach (it ends, where the gateway is an Envoy in FULL_DUPLEX_STREAMED: a worker that dies then
+    cuts no response, but tokens and latency are not seen) or drain (detach only while the worker
+    hands over). A pool says otherwise by the annotation epp-fleet.dev/response-phase."""
+
     tls: Annotated[str, Choice(("auto", "require", "off"))] = "auto"
     """How ext_proc_port speaks: auto (TLS and plaintext, as each connection begins), require
     (plaintext is refused) or off (plaintext alone)."""

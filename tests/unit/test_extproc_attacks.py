@@ -8,7 +8,8 @@ import pytest
 from epp_worker.extproc import messages
 from epp_worker.extproc.buffer import BodyBuffer
 from epp_worker.extproc.messages import MAX_HEAD_BYTES, MAX_HEADERS, Headers, Kind
-from epp_worker.extproc.model import BadBody, model_of
+from epp_worker.extproc.model import BadBody, Body, body_of
+from epp_worker.extproc.paths import Shape
 from epp_worker.extproc.replies import varint
 from epp_worker.scheduling.subset import MAX_ITEMS, normalise
 from fleet.errors import FormatError
@@ -89,11 +90,13 @@ def test_a_body_that_is_nearly_all_compression() -> None:
     """16 kB that become 16 MiB are refused after the first one; what text compresses to is not."""
     headers = {":path": "/v1/completions", "content-encoding": "gzip"}
     bomb = gzip.compress(b'{"model": "m", "a": "' + b"a" * 8 * MIB + b'"}')
-    refused = model_of(bomb, headers.get, largest=16 * MIB)
+    refused = body_of(bomb, headers.get, Shape.COMPLETION, largest=16 * MIB)
     assert isinstance(refused, BadBody)
     assert refused.status == 413
     small = gzip.compress(b'{"model": "m", "a": "' + b"a" * (MIB - 100) + b'"}')
-    assert model_of(small, headers.get, largest=16 * MIB) == "m"
+    read = body_of(small, headers.get, Shape.COMPLETION, largest=16 * MIB)
+    assert isinstance(read, Body)
+    assert read.model == "m"
 
 
 def test_a_body_in_crumbs_takes_little_more_than_its_size() -> None:

@@ -11,6 +11,7 @@ import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest, ProcessingResponse
 
 from epp_worker.extproc.budget import BodyBudget, BodyShare
+from epp_worker.extproc.detaching import ResponsePhases
 from epp_worker.extproc.endings import Status
 from epp_worker.extproc.observer import SilentObserver
 from epp_worker.extproc.session import Session
@@ -88,6 +89,8 @@ class World:
             share=self.share,
             copies=self.copies,
             observer=self.counts,
+            rng=random.Random(2),
+            phases=ResponsePhases(),
         )
 
     def inflight(self) -> int:
@@ -137,7 +140,8 @@ def immediate(data: Sequence[bytes]) -> tuple[int, str]:
 def destination(reply: ProcessingResponse) -> str:
     part = getattr(reply, str(reply.WhichOneof("response"))).response
     assert part.clear_route_cache
-    (option,) = part.header_mutation.set_headers
+    option, *others = part.header_mutation.set_headers
+    assert [one.header.key for one in others] in ([], ["x-request-id"])
     assert option.header.key == "x-gateway-destination-endpoint"
     assert option.append_action == option.OVERWRITE_IF_EXISTS_OR_ADD
     metadata = reply.dynamic_metadata.fields["envoy.lb"].struct_value.fields
@@ -286,7 +290,7 @@ def test_numbers_and_escapes_are_untouched(world: World) -> None:
     names = [
         o.header.key for o in replies(out)[0].request_headers.response.header_mutation.set_headers
     ]
-    assert names == ["x-gateway-destination-endpoint"]
+    assert names == ["x-gateway-destination-endpoint", "x-request-id"]
 
 
 def test_multibyte_characters_cut_anywhere(world: World) -> None:

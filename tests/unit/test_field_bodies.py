@@ -8,7 +8,9 @@ import zlib
 import pytest
 
 from epp_worker.datalayer.metrics_text import read_page
-from epp_worker.extproc.model import BadBody, model_of
+from epp_worker.extproc.asking import Came, ask
+from epp_worker.scheduling.contract import Refusal
+from epp_worker.scheduling.group import GroupPicker
 
 MIB = 1024 * 1024
 PLAIN = b'{"model":"m","prompt":"%s"}' % (b"x" * 66_000)
@@ -19,8 +21,9 @@ def found(
 ) -> str | int | None:
     """The model, or the status of the refusal."""
     headers = {":method": "POST", ":path": path, "content-encoding": coding}
-    model = model_of(body, headers.get, largest=largest)
-    return model.status if isinstance(model, BadBody) else model
+    came = Came(headers.get, None, body)
+    asked = ask(GroupPicker(), came, largest=largest, rng=random.Random(1))
+    return asked.status if isinstance(asked, Refusal) else asked.request.model
 
 
 def raw_deflate(data: bytes) -> bytes:

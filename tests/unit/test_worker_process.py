@@ -51,6 +51,7 @@ class FakeSession:
         self.ended: Status | None = None
         self.waiting = False
         self.released = False
+        self.parting: tuple[bytes, ...] | None = None
 
     def receive(self, message: bytes) -> Sequence[bytes]:
         self.waiting = message == b"wait"

@@ -1,0 +1,33 @@
+"""Whether a stream ends with the pick, so that the death of its worker cannot cut the response."""
+
+from collections.abc import Callable
+
+from epp_worker.scheduling.contract import Pick, ResponsePhase
+
+
+def _never() -> bool:
+    return False
+
+
+class ResponsePhases:
+    """What the fleet wants, where a pool does not say otherwise."""
+
+    __slots__ = ("_default", "_leaving")
+
+    def __init__(
+        self,
+        default: ResponsePhase = ResponsePhase.TRACK,
+        leaving: Callable[[], bool] = _never,
+    ) -> None:
+        """Args:
+        leaving: whether the worker hands its groups away at the moment.
+        """
+        self._default = default
+        self._leaving = leaving
+
+    def detaches(self, pick: Pick) -> bool:
+        """Whether the stream of this request should end now."""
+        phase = pick.response_phase or self._default
+        if phase is ResponsePhase.DRAIN:
+            return self._leaving()
+        return phase is ResponsePhase.DETACH

@@ -1,8 +1,8 @@
 """How much of requests may be held: per stream, per route group, and by the whole worker.
 
-A group, or a worker, that is full does not turn the newcomer away, but whoever has waited longest for the next
-part of its body: a few clients that send half a body and then nothing would otherwise keep every
-pool of the worker from being served.
+A group, or a worker, that is full does not turn the newcomer away, but whoever has waited longest
+for the next part of its body: a few clients that send half a body and then nothing would otherwise
+keep every pool of the worker from being served.
 """
 
 from enum import Enum, auto

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from epp_worker.http2 import hello
+from epp_worker.http2.bounds import Bound
 from epp_worker.http2.shared import Shared
 from epp_worker.http2.timers import Ticket
 from fleet.model.identity import host_port
@@ -79,7 +80,7 @@ class Arrival:
         if head[:1] and head[0] != hello.HANDSHAKE:
             self._leave()
             self._door.plain(self._socket, self._peer)
-        elif len(head) < self._wanted or not head:
+        elif len(head) < min(self._wanted, hello.RECORD_HEAD):
             self.drop()  # woken with less than was waited for: there will be no more
         elif len(head) < hello.RECORD_HEAD:
             self._wait_for(hello.RECORD_HEAD)
@@ -90,6 +91,7 @@ class Arrival:
         """The time is up."""
         del now
         self._shared.counters.connections_dead += 1
+        self._shared.counters.hit(Bound.PREFACE)
         self.drop()
         return None
 

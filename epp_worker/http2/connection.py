@@ -11,6 +11,7 @@ from collections import deque
 from typing import Final, cast
 
 from epp_worker.http2 import frames, inbound, replies, settings
+from epp_worker.http2.bounds import Bound
 from epp_worker.http2.errors import ConnectionFault, ErrorCode, PrefaceFault
 from epp_worker.http2.farewell import Farewell, Step
 from epp_worker.http2.flood import FloodGuard
@@ -26,6 +27,17 @@ from fleet.model.identity import host_port
 
 _REMEMBERED: Final = 128
 """Ids of streams closed last, to tell a late frame from a wrong one."""
+
+
+_FAULTS: Final = frozenset(
+    (
+        ErrorCode.PROTOCOL_ERROR,
+        ErrorCode.FLOW_CONTROL_ERROR,
+        ErrorCode.STREAM_CLOSED,
+        ErrorCode.FRAME_SIZE_ERROR,
+    )
+)
+"""A peer that has us reset its streams by such faults might as well reset them itself."""
 
 
 class Connection(asyncio.Protocol):
@@ -51,6 +63,7 @@ class Connection(asyncio.Protocol):
         "decoder",
         "farewell",
         "idle_frames",
+        "idle_updates",
         "initial_window",
         "last_id",
         "liveness",
@@ -90,10 +103,11 @@ class Connection(asyncio.Protocol):
         self.farewell = Farewell(limits)
         self.liveness = Liveness(limits, now())
         window = limits.flood_window
-        self.idle_frames = FloodGuard("idle frames", limits.max_idle_frames, window, now)
+        self.idle_frames = FloodGuard(Bound.IDLE_FRAMES, limits.max_idle_frames, window, now)
         self.unanswered_resets = FloodGuard(
-            "resets of unanswered streams", limits.max_unanswered_resets, window, now
+            Bound.UNANSWERED_RESETS, limits.max_unanswered_resets, window, now
         )
+        self.idle_updates = 0
         self._size_update = True
         self.again = b""
 
@@ -112,6 +126,7 @@ class Connection(asyncio.Protocol):
         self.shared.joined(self)
         if full:
             self.shared.counters.connections_refused += 1
+            self.shared.counters.hit(Bound.CONNECTIONS)
             self.abort()
             return
         self._transport.set_write_buffer_limits(high=limits.write_high_water)
@@ -204,6 +219,7 @@ class Connection(asyncio.Protocol):
     def opened(self, stream: Stream) -> None:
         """A new stream."""
         self.streams[stream.stream_id] = stream
+        self.shared.unused.pop(self, None)
         self.shared.streams_held += 1
         self.open_streams += 1
         self.shared.counters.streams_open += 1
@@ -223,12 +239,20 @@ class Connection(asyncio.Protocol):
             self.closed_ids.append(stream_id)
 
     def reset(self, stream_id: int, code: ErrorCode) -> None:
-        """End a stream by RST_STREAM; if it is closed already, do nothing."""
+        """End a stream by RST_STREAM; if it is closed already, do nothing.
+
+        Raises:
+            ConnectionFault: for a peer's fault alone: there were too many of them.
+        """
         stream = self.streams.get(stream_id)
-        if stream is not None:
-            self.forget(stream_id)
-            self.refuse(stream_id, code)
-            stream.kill()
+        if stream is None:
+            return
+        answered = stream.answered
+        self.forget(stream_id)
+        self.refuse(stream_id, code)
+        stream.kill()
+        if code in _FAULTS and not answered:
+            self.unanswered_resets.hit()
 
     def refuse(self, stream_id: int, code: ErrorCode) -> None:
         """RST_STREAM for a stream that we hold nothing of."""
@@ -238,6 +262,7 @@ class Connection(asyncio.Protocol):
     def overflowed(self, stream_id: int) -> None:
         """A stream holds more answers than its bound. The reset comes after the handler is done."""
         self.shared.counters.send_overflows += 1
+        self.shared.counters.hit(Bound.STREAM_SEND)
         self.shared.loop.call_soon(self.reset, stream_id, ErrorCode.ENHANCE_YOUR_CALM)
 
     def check_overfull(self) -> None:
@@ -247,20 +272,21 @@ class Connection(asyncio.Protocol):
             return
         self.out.note_buffer()
         if self.out.overfull():
-            self.shared.loop.call_soon(self.cut_off)
+            self.shared.loop.call_soon(self.cut_off, Bound.CONNECTION_SEND)
             return
         unsent = self.shared.unsent
         if unsent.held > unsent.limit and not unsent.relieving:
             unsent.relieving = True
             fullest = max(self.shared.connections, key=lambda each: each.out.held)
-            self.shared.loop.call_soon(fullest.cut_off)
+            self.shared.loop.call_soon(fullest.cut_off, Bound.SEND)
 
-    def cut_off(self) -> None:
+    def cut_off(self, bound: Bound) -> None:
         """End the connection because its peer does not read what we answer."""
         self.shared.unsent.relieving = False
         if not self.closing:
             self.shared.counters.send_overflows += 1
-            self.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "answers are not being read"))
+            reason = "answers are not being read"
+            self.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, reason, bound))
 
     def fail(self, fault: ConnectionFault) -> None:
         """Say why, and close."""
@@ -268,6 +294,7 @@ class Connection(asyncio.Protocol):
             return
         counts = self.shared.counters.connection_faults
         counts[fault.code.name] = counts.get(fault.code.name, 0) + 1
+        self.shared.counters.hit(fault.bound)
         self.shared.warn.log(
             logging.INFO,
             "connection fault",
@@ -320,7 +347,10 @@ class Connection(asyncio.Protocol):
         pulse = self.liveness.check(now)
         if pulse is Pulse.DEAD:
             self.shared.warn.log(logging.INFO, "peer is silent", extra={"peer": self.peer})
+            greeted = self.liveness.greeted
+            bound = Bound.KEEPALIVE if greeted else Bound.PREFACE
             self.shared.counters.connections_dead += 1
+            self.shared.counters.hit(bound)
             self.abort()
             return False
         if pulse is Pulse.ASK:

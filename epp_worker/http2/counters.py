@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from epp_worker.http2.bounds import Bound
+
 GRPC_CODES: Final = 17
 """gRPC status codes are 0 to 16."""
 
@@ -10,6 +12,7 @@ class Counters:
     """Totals of one server since its start, and two gauges (`..._open`)."""
 
     __slots__ = (
+        "bounds",
         "connection_faults",
         "connections_arriving",
         "connections_dead",
@@ -28,6 +31,8 @@ class Counters:
     )
 
     def __init__(self) -> None:
+        self.bounds = dict.fromkeys(Bound, 0)
+        """How often somebody paid for passing each bound."""
         self.connections_open = 0
         self.connections_total = 0
         self.connections_arriving = 0
@@ -57,3 +62,8 @@ class Counters:
         """Exceptions that a handler let out."""
         self.send_overflows = 0
         """Streams or connections cut because their unsent answers passed a bound."""
+
+    def hit(self, bound: Bound | None) -> None:
+        """Somebody pays for passing a bound; None = there was none."""
+        if bound is not None:
+            self.bounds[bound] += 1

@@ -2,6 +2,7 @@
 
 from enum import IntEnum
 
+from epp_worker.http2.bounds import Bound
 from fleet.errors import FleetError
 
 
@@ -29,11 +30,13 @@ class ConnectionFault(FleetError):
 
     Attributes:
         code: the GOAWAY's error code.
+        bound: what the peer ran into, if it was a bound.
     """
 
-    def __init__(self, code: ErrorCode, reason: str) -> None:
+    def __init__(self, code: ErrorCode, reason: str, bound: Bound | None = None) -> None:
         super().__init__(reason)
         self.code = code
+        self.bound = bound
 
 
 class PrefaceFault(ConnectionFault):

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 
+from epp_worker.http2.bounds import Bound
 from epp_worker.http2.errors import ConnectionFault, ErrorCode
 
 
 class FloodGuard:
     """Counts events in windows of fixed length. The clock is read on those events only."""
 
-    __slots__ = ("_clock", "_count", "_limit", "_seconds", "_since", "_what")
+    __slots__ = ("_bound", "_clock", "_count", "_limit", "_seconds", "_since")
 
-    def __init__(self, what: str, limit: int, seconds: float, clock: Callable[[], float]) -> None:
-        self._what = what
+    def __init__(
+        self, bound: Bound, limit: int, seconds: float, clock: Callable[[], float]
+    ) -> None:
+        self._bound = bound
         self._limit = limit
         self._seconds = seconds
         self._clock = clock
@@ -30,4 +33,5 @@ class FloodGuard:
             self._count = 0
         self._count += weight
         if self._count > self._limit:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, f"too many {self._what}")
+            reason = f"too many {self._bound.replace('_', ' ')}"
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, reason, self._bound)

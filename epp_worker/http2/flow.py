@@ -52,6 +52,7 @@ class Outbox:
 
     Attributes:
         window: the peer's connection window, bytes.
+        crest: its highest value so far.
         max_frame: the peer's SETTINGS_MAX_FRAME_SIZE.
         queued: bytes that wait at streams; changed by `hold` alone.
         paused: the socket is full.
@@ -66,6 +67,7 @@ class Outbox:
         "_noted",
         "_transport",
         "_unsent",
+        "crest",
         "due",
         "max_frame",
         "paused",
@@ -85,7 +87,7 @@ class Outbox:
         self._noted = 0
         self.paused = False
         self.due = False
-        self.window = frames.DEFAULT_WINDOW
+        self.window = self.crest = frames.DEFAULT_WINDOW
         self.max_frame = frames.MIN_MAX_FRAME
         self.queued = 0
 

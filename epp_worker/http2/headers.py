@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import hpack
 
 from epp_worker.http2 import replies
+from epp_worker.http2.bounds import Bound
 from epp_worker.http2.errors import ConnectionFault, ErrorCode
 from epp_worker.http2.statuses import DEADLINE_EXCEEDED, INTERNAL, TOO_LATE, UNIMPLEMENTED
 
@@ -268,7 +269,9 @@ class HeadDecoder:
             return RequestHead(self._decoder.decode(block, raw=True))
         except hpack.OversizedHeaderListError as error:
             raise ConnectionFault(
-                ErrorCode.ENHANCE_YOUR_CALM, "header list over SETTINGS_MAX_HEADER_LIST_SIZE"
+                ErrorCode.ENHANCE_YOUR_CALM,
+                "header list over SETTINGS_MAX_HEADER_LIST_SIZE",
+                Bound.HEADER_LIST,
             ) from error
         except (hpack.HPACKError, ValueError, IndexError) as error:
             raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, "header block not HPACK") from error

@@ -7,6 +7,7 @@ SETTINGS), `NORMAL`, and `IN_BLOCK` (a header block is open: nothing but its CON
 from typing import Final, NoReturn
 
 from epp_worker.http2 import frames, settings
+from epp_worker.http2.bounds import Bound
 from epp_worker.http2.errors import ConnectionFault, ErrorCode
 from epp_worker.http2.headers import RequestHead
 from epp_worker.http2.receiver import FrameFunction, OpenBlock, Receiver
@@ -17,6 +18,12 @@ _MOVED_PER_FRAME: Final = 16
 
 _SETTINGS_BYTES: Final = 96
 """So many bytes of SETTINGS cost about as much as handling one idle frame."""
+
+_CRUMB: Final = 64
+"""A window that opens by less than this, while answers wait, makes a frame of each crumb."""
+
+_RESERVE: Final = 4
+"""The last 1/4 of all streams is for connections that have less than an even share of that."""
 
 _LONGEST_FRAME: Final = 64 * 1024
 """We send no longer DATA, whatever the peer would take: streams take turns by frames, and a frame
@@ -115,7 +122,8 @@ def _on_continuation(
     block.count += 1
     block.data += data[start:end]
     if block.count > limits.max_continuations or len(block.data) > limits.max_header_block_bytes:
-        raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block over our bounds")
+        reason = "header block over our bounds"
+        raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, reason, Bound.HEADER_BLOCK)
     if flags & frames.FLAG_END_HEADERS:
         connection.block = None
         connection.table = NORMAL
@@ -140,14 +148,25 @@ def _on_block(connection: Receiver, flags: int, stream_id: int, block: bytes) ->
         _protocol_error(f"stream {stream_id} after {connection.last_id}")
 
 
+def _full(connection: Receiver) -> Bound | None:
+    """The bound that one more stream would pass."""
+    shared = connection.shared
+    mine, most = len(connection.streams), shared.limits.max_open_streams
+    if mine >= shared.limits.max_streams:
+        return Bound.STREAMS_PER_CONNECTION
+    left = most - shared.streams_held
+    if left <= 0:
+        return Bound.STREAMS
+    if left * _RESERVE <= most and mine * len(shared.connections) * _RESERVE >= most:
+        return Bound.STREAM_RESERVE
+    return None
+
+
 def _open(connection: Receiver, stream_id: int, head: RequestHead, end_stream: bool) -> None:
     shared = connection.shared
-    if (
-        connection.farewell.final
-        or head.malformed
-        or len(connection.streams) >= shared.limits.max_streams
-        or shared.streams_held >= shared.limits.max_open_streams
-    ):
+    full = _full(connection)
+    shared.counters.hit(full)
+    if connection.farewell.final or head.malformed or full is not None:
         shared.counters.streams_refused += 1
         connection.idle_frames.hit()
         code = ErrorCode.PROTOCOL_ERROR if head.malformed else ErrorCode.REFUSED_STREAM
@@ -300,13 +319,30 @@ def _on_window_update(
         _size_error("WINDOW_UPDATE is not 4 bytes")
     increment = frames.read_u32(data, start)[0] & frames.MAX_WINDOW
     if not stream_id:
-        connection.out.grant(increment)
+        out = connection.out
+        crumb = increment < _CRUMB and out.queued
+        out.grant(increment)
+        if out.window > out.crest or crumb:
+            out.crest = max(out.crest, out.window)
+            _on_idle_update(connection)
         return
     stream = connection.streams.get(stream_id)
     if stream is None:
         _check_known(connection, stream_id)
-    else:
-        stream.grant(increment)
+        _on_idle_update(connection)
+        return
+    crumb = increment < _CRUMB and stream.queued
+    stream.grant(increment)
+    if stream.window > connection.initial_window or crumb:
+        _on_idle_update(connection)
+
+
+def _on_idle_update(connection: Receiver) -> None:
+    """A WINDOW_UPDATE for what is closed, beyond what we ever used, or by nearly nothing. A client
+    may have reasons for two in the life of a stream."""
+    connection.idle_updates += 1
+    if connection.idle_updates > connection.last_id:
+        connection.idle_frames.hit()
 
 
 def _ignore(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from epp_worker.http2.arrivals import Arrival
+from epp_worker.http2.bounds import Bound
 from epp_worker.http2.contract import Tls
 from epp_worker.http2.handshakes import Handshakes
 from epp_worker.http2.shared import Shared
@@ -135,9 +136,11 @@ class Listener:
             shaking = 0 if self._handshakes is None else len(self._handshakes)
             arriving_now = len(self._arrivals) + len(self._opening) + shaking
             if counters.connections_open + arriving_now >= most:
-                counters.connections_refused += 1
-                arriving.close()
-                continue
+                counters.hit(Bound.CONNECTIONS)
+                if not self._shared.make_room():
+                    counters.connections_refused += 1
+                    arriving.close()
+                    continue
             arriving.setblocking(False)
             if self._handshakes is None:
                 self.plain(arriving, "")

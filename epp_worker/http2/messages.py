@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, Protocol
 
+from epp_worker.http2.bounds import Bound
 from epp_worker.http2.statuses import INTERNAL, NO_ROOM, RESOURCE_EXHAUSTED
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
@@ -19,11 +20,13 @@ class MessageFault(Exception):
 
     Attributes:
         status: the gRPC status that the client gets.
+        bound: what it ran into, if it was a bound.
     """
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, bound: Bound | None = None) -> None:
         super().__init__(reason)
         self.status = status
+        self.bound = bound
 
 
 class Waiting(Protocol):
@@ -131,7 +134,7 @@ class Assembler:
         budget = self._budget
         if budget.held + end - start > budget.max_held:
             self.clear()
-            raise MessageFault(RESOURCE_EXHAUSTED, NO_ROOM)
+            raise MessageFault(RESOURCE_EXHAUSTED, NO_ROOM, Bound.PARTIAL_MESSAGES)
         buffer = self._buffer
         if buffer is None:
             buffer = self._buffer = bytearray()
@@ -171,4 +174,5 @@ class Assembler:
         return whole
 
     def _too_large(self, what: str) -> MessageFault:
-        return MessageFault(RESOURCE_EXHAUSTED, f"{what} over {self._budget.max_message}")
+        reason = f"{what} over {self._budget.max_message}"
+        return MessageFault(RESOURCE_EXHAUSTED, reason, Bound.MESSAGE)

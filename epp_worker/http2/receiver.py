@@ -36,6 +36,7 @@ class Receiver(Carrier, Protocol):
         reset_ids: those that we reset last.
         table: the function of each type of frame, as things stand.
         block: the header block that is open.
+        idle_updates: WINDOW_UPDATEs that brought nothing.
         again: a frame to be read before anything else, in the next turn.
         closing: nothing more is read or answered.
     """
@@ -52,6 +53,7 @@ class Receiver(Carrier, Protocol):
     receive: ReceiveWindow
     initial_window: int
     idle_frames: FloodGuard
+    idle_updates: int
     unanswered_resets: FloodGuard
     liveness: Liveness
     farewell: Farewell

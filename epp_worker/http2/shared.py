@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from epp_worker.http2.bounds import Bound
 from epp_worker.http2.contract import GrpcConnection, Service
 from epp_worker.http2.counters import Counters
 from epp_worker.http2.deadlines import Deadlines
@@ -31,8 +32,12 @@ class Member(GrpcConnection, Timed, Protocol):
 
     out: Outbox
 
-    def cut_off(self) -> None:
+    def cut_off(self, bound: Bound) -> None:
         """End it because its peer does not read what we answer."""
+        ...
+
+    def go_away(self) -> None:
+        """Say that it will end."""
         ...
 
     def shut(self) -> None:
@@ -61,6 +66,7 @@ class Shared:
         "streams_held",
         "timers",
         "unsent",
+        "unused",
         "warn",
     )
 
@@ -87,6 +93,8 @@ class Shared:
         self.warn = RateLimited(log, SystemClock(), seconds=_WARN_SECONDS)
         """For faults that a peer may repeat as often as it likes."""
         self.connections: set[Member] = set()
+        self.unused: dict[Member, None] = {}
+        """Connections on which no stream was ever opened, the oldest first."""
         self.emptied = asyncio.Event()
         """Set while no connection is open."""
         self.emptied.set()
@@ -94,6 +102,7 @@ class Shared:
     def joined(self, connection: Member) -> None:
         """A connection is open."""
         self.connections.add(connection)
+        self.unused[connection] = None
         self.counters.connections_open += 1
         self.counters.connections_total += 1
         self.emptied.clear()
@@ -101,10 +110,23 @@ class Shared:
     def left(self, connection: Member) -> None:
         """A connection is gone."""
         self.connections.discard(connection)
+        self.unused.pop(connection, None)
         self.counters.connections_open -= 1
         self.timers.forget(connection)
         if not self.connections:
             self.emptied.set()
+
+    def make_room(self) -> bool:
+        """End the oldest connection that was never used, if there is one: whoever opens connections
+        for nothing keeps no gateway out."""
+        oldest = next(iter(self.unused), None)
+        if oldest is None:
+            return False
+        del self.unused[oldest]
+        oldest.go_away()
+        oldest.out.flush()
+        oldest.abort()
+        return True
 
     def handler_failed(self, event: str, path: str, error: Exception) -> None:
         """Count, and log where it broke: neither its text nor locals, which may quote a prompt."""

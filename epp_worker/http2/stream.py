@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from epp_worker.http2 import frames, replies, statuses
+from epp_worker.http2.bounds import Bound
 from epp_worker.http2.carrier import Carrier
 from epp_worker.http2.contract import Service, StreamHandler
 from epp_worker.http2.errors import ErrorCode
@@ -243,6 +244,7 @@ class Stream:
                 if not left:
                     break
         except MessageFault as fault:
+            self.connection.shared.counters.hit(fault.bound)
             self._give_up(fault.status, str(fault))
         except Exception as error:  # noqa: BLE001 - a handler's fault must not spread
             self._failed(error)
@@ -250,6 +252,7 @@ class Stream:
 
     def starve(self) -> None:
         """See `messages.Waiting.starve`."""
+        self.connection.shared.counters.hit(Bound.PARTIAL_MESSAGES)
         self._give_up(statuses.RESOURCE_EXHAUSTED, statuses.NO_ROOM)
 
     def expired(self) -> None:

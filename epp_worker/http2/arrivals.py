@@ -3,13 +3,16 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
-from epp_worker.http2 import hello
+from epp_worker.http2 import hello, replies
 from epp_worker.http2.bounds import Bound
+from epp_worker.http2.dismiss import dismiss
 from epp_worker.http2.shared import Shared
 from epp_worker.http2.timers import Ticket
 from fleet.model.identity import host_port
+
+_HTTP_1: Final = (b"GET ", b"HEAD ", b"POST ")
 
 
 class Door(Protocol):
@@ -52,7 +55,7 @@ class Arrival:
     def __init__(
         self,
         door: Door,
-        secure: Secure,
+        secure: Secure | None,
         shared: Shared,
         arriving: socket.socket,
         address: tuple[str, int],
@@ -77,15 +80,22 @@ class Arrival:
         except OSError:
             self.drop()
             return
-        if head[:1] and head[0] != hello.HANDSHAKE:
+        secure = self._secure
+        if not head:
+            self.drop()
+        elif secure is None or head[0] != hello.HANDSHAKE:
             self._leave()
-            self._door.plain(self._socket, self._peer)
+            if head.startswith(_HTTP_1):
+                self._shared.counters.http_refused += 1
+                dismiss(self._socket, replies.HTTP_1)
+            else:
+                self._door.plain(self._socket, self._peer)
         elif len(head) < min(self._wanted, hello.RECORD_HEAD):
             self.drop()  # woken with less than was waited for: there will be no more
         elif len(head) < hello.RECORD_HEAD:
             self._wait_for(hello.RECORD_HEAD)
         else:
-            self._look_at_record(head)
+            self._look_at_record(head, secure)
 
     def check(self, now: float) -> float | None:
         """The time is up."""
@@ -100,7 +110,7 @@ class Arrival:
         self._leave()
         self._socket.close()
 
-    def _look_at_record(self, head: bytes) -> None:
+    def _look_at_record(self, head: bytes, secure: Secure) -> None:
         try:
             size = hello.record_bytes(head)
             record = self._socket.recv(size, socket.MSG_PEEK)
@@ -109,7 +119,7 @@ class Arrival:
             return
         if len(record) == size:
             self._leave()
-            self._secure(self._socket, self._peer, record)
+            secure(self._socket, self._peer, record)
         elif self._wanted == size:
             self.drop()
         else:

@@ -303,8 +303,6 @@ class Connection(asyncio.Protocol):
         )
         if not isinstance(fault, PrefaceFault):
             self.out.put(frames.goaway(self.last_id, fault.code, str(fault)))
-        elif fault.http_1:
-            self.out.put(replies.HTTP_1)
         self.shut()
 
     def shut(self) -> None:

@@ -40,15 +40,10 @@ class ConnectionFault(FleetError):
 
 
 class PrefaceFault(ConnectionFault):
-    """The peer does not speak HTTP/2 at all (HTTP/1, TLS to a plaintext port): just close.
+    """The peer does not speak HTTP/2 at all (TLS to a plaintext port): just close."""
 
-    Attributes:
-        http_1: it speaks HTTP/1, and may be told so.
-    """
-
-    def __init__(self, data: bytes = b"") -> None:
+    def __init__(self) -> None:
         super().__init__(ErrorCode.PROTOCOL_ERROR, "no HTTP/2 connection preface")
-        self.http_1 = data.startswith((b"GET ", b"HEAD ", b"POST "))
 
 
 class ListenError(FleetError):

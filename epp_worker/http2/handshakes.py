@@ -7,7 +7,6 @@ after another.
 """
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
@@ -18,6 +17,7 @@ from typing import Final
 
 from epp_worker.http2 import hello
 from epp_worker.http2.contract import Tls
+from epp_worker.http2.dismiss import dismiss
 from epp_worker.http2.shared import Shared
 
 BEGUN_PER_TURN: Final = 4
@@ -65,7 +65,7 @@ class Handshakes:
         """Begin with this one as soon as it is its turn."""
         offered = hello.offered_protocols(record)
         if offered is not None and _H2 not in offered:
-            _refuse(arriving)
+            dismiss(arriving, hello.NO_APPLICATION_PROTOCOL)
             self._failed(peer, "no h2 in ALPN")
             return
         self._waiting.append(_Client(arriving, peer, self._loop.time()))
@@ -161,15 +161,3 @@ def _reason(error: OSError) -> str:
         return (error.reason or "unknown").lower().replace("_", " ")
     # asyncio: ConnectionAbortedError is its deadline, ConnectionResetError the peer's doing.
     return "timeout" if isinstance(error, ConnectionAbortedError | TimeoutError) else "closed"
-
-
-def _refuse(arriving: socket.socket) -> None:
-    """Say that none of the client's protocols is spoken here, and close.
-
-    What it sent is taken first: closing over unread bytes resets the connection, and the alert
-    might never be seen.
-    """
-    with contextlib.suppress(OSError):
-        arriving.recv(hello.LONGEST_RECORD)
-        arriving.send(hello.NO_APPLICATION_PROTOCOL)
-    arriving.close()

@@ -142,10 +142,8 @@ class Listener:
                     arriving.close()
                     continue
             arriving.setblocking(False)
-            if self._handshakes is None:
-                self.plain(arriving, "")
-                continue
-            arrival = Arrival(self, self._handshakes.add, self._shared, arriving, address)
+            secure = None if self._handshakes is None else self._handshakes.add
+            arrival = Arrival(self, secure, self._shared, arriving, address)
             self._arrivals[arrival] = None
             counters.connections_arriving += 1
             arrival.look()

@@ -109,7 +109,7 @@ class FrameReader:
         """Where frames begin; 0 if the preface is not complete."""
         size = len(frames.PREFACE)
         if data[:size] != frames.PREFACE[: len(data)]:
-            raise PrefaceFault(data)
+            raise PrefaceFault
         if len(data) < size:
             self._keep(data, size)
             return 0

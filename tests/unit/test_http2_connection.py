@@ -57,27 +57,15 @@ def test_says_settings_first_and_acknowledges_the_peers() -> None:
 
 @pytest.mark.parametrize(
     "hello",
-    [b"\x16\x03\x01\x02\x00\x01", PREFACE[:23] + b"x", b"PRI * HTTP/1"],
+    [b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02\x00\x01", PREFACE[:23] + b"x", b"PRI * HTTP/1"],
 )
 def test_closes_on_a_bad_preface(hello: bytes) -> None:
-    """TLS and broken HTTP/2 are not answered: just closed, and counted."""
+    """HTTP/1 and TLS are not answered in HTTP/2: just closed, and counted."""
     wire = Wire()
     wire.take()
     assert wire.talk(hello) == []
     assert wire.closed()
     assert wire.counters.connection_faults == {"PROTOCOL_ERROR": 1}
-
-
-def test_answers_http_1_in_words() -> None:
-    """Somebody's curl or a wrong probe: told what this port is, and closed."""
-    wire = Wire()
-    wire.take()
-    wire.feed(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-    head, _, body = wire.take().partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-    assert b"content-length: %d" % len(body) in head
-    assert b"gRPC" in body
-    assert wire.closed()
 
 
 def test_the_first_call_turns_the_header_table_off() -> None:

@@ -7,6 +7,8 @@ import pytest
 from tests.sim.mutations import MUTATIONS
 from tests.sim.test_simulation import simulate
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_is_found(name: str) -> None:

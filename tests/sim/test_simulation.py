@@ -8,8 +8,13 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 
-def simulate(*args: str, seconds: float = 110.0) -> subprocess.CompletedProcess[str]:
+pytestmark = pytest.mark.timeout(900)
+"""300 seeds take a minute of two cores; a machine that does other things beside needs longer."""
+
+
+def simulate(*args: str, seconds: float = 840.0) -> subprocess.CompletedProcess[str]:
     """`python -m tests.sim`."""
     return subprocess.run(
         [sys.executable, "-m", "tests.sim", *args],

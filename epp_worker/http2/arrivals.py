@@ -1,6 +1,7 @@
 """A connection that has not said yet whether it speaks TLS."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -87,6 +88,12 @@ class Arrival:
             self._leave()
             if head.startswith(_HTTP_1):
                 self._shared.counters.http_refused += 1
+                self._shared.warn.log(
+                    logging.INFO,
+                    "connection fault",
+                    key="HTTP/1",
+                    extra={"peer": self._peer, "reason": "HTTP/1"},
+                )
                 dismiss(self._socket, replies.HTTP_1)
             else:
                 self._door.plain(self._socket, self._peer)

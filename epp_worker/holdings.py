@@ -28,6 +28,8 @@ from epp_worker.holds import (
     release_all,
 )
 from epp_worker.scheduling.pool import PoolState
+from epp_worker.scheduling.prefix.budget import Budget
+from epp_worker.scheduling.slots import pool_slots
 from epp_worker.scheduling.state_merge import trust
 from fleet.control.messages import HoldReport
 from fleet.errors import AuthorityError
@@ -100,6 +102,7 @@ class Holdings:
         self._quiet_seconds = quiet_seconds
         self._now = now
         self._rng = rng
+        self._new_slot = pool_slots(Budget())
         self._groups: dict[GroupKey, Group] = {}
         self._changed: list[Callable[[], None]] = []
         self._regrouped: list[Callable[[GroupKey], None]] = []
@@ -319,7 +322,8 @@ class Holdings:
         endpoints = self._catalogue.endpoints(pool)
         state = group.states.get(pool.ref)
         if state is None:
-            state = group.states[pool.ref] = PoolState(pool, now=self._now, rng=self._rng)
+            state = PoolState(pool, now=self._now, rng=self._rng, new_slot=self._new_slot)
+            group.states[pool.ref] = state
             state.set_endpoints(endpoints)
             if scraping:
                 self._scraper.add(state)

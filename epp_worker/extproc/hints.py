@@ -26,6 +26,7 @@ class _Said(msgspec.Struct):
     input: Any = None
     items: Any = None
     token_ids: Any = None
+    cache_salt: Any = None
     stream: Any = None
     max_tokens: Any = None
     max_completion_tokens: Any = None
@@ -75,6 +76,12 @@ class BodyHints:
             if self._tokens is None and self._shape is Shape.EMBEDDING:
                 self._tokens = _tokens(said.input)
         return self._tokens
+
+    @property
+    def cache_salt(self) -> str:
+        """See `Hints.cache_salt`."""
+        salt = self._read().cache_salt
+        return salt if isinstance(salt, str) else ""
 
     @property
     def stream(self) -> bool:

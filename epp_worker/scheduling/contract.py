@@ -42,6 +42,11 @@ class Hints(Protocol):
         ...
 
     @property
+    def cache_salt(self) -> str:
+        """What keeps this client's cached prompts apart from those of others; "" = nothing."""
+        ...
+
+    @property
     def stream(self) -> bool:
         """Whether the client asked for a streamed answer."""
         ...
@@ -55,6 +60,7 @@ class Hints(Protocol):
 class _NoHints:
     prompt = b""
     token_ids: Sequence[int] | None = None
+    cache_salt = ""
     stream = False
     max_tokens: int | None = None
 

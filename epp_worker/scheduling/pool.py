@@ -12,7 +12,7 @@ from epp_worker.scheduling.contract import Pick, PickRequest, Refusal, ResponseP
 from epp_worker.scheduling.endpoint import EndpointState, ToldMetrics, Touched
 from epp_worker.scheduling.scoring import best
 from epp_worker.scheduling.state_origins import Origins
-from epp_worker.scheduling.state_slots import NewSlot, StateSlot, seen_tables
+from epp_worker.scheduling.state_slots import ListedSlot, NewSlot, StateSlot, seen_tables
 from epp_worker.scheduling.subset import join, split_address
 from fleet.model.pools import Endpoint, Pool
 from fleet.model.rewrites import NO_INTENTS, Intents
@@ -192,6 +192,9 @@ class PoolState:
             states.append(state)
         self._states = tuple(states)
         self._by_key = {state.key: state for state in states}
+        for slot in self.slots.values():
+            if isinstance(slot, ListedSlot):
+                slot.listed(self._states)
 
     def _newcomer(self, endpoint: Endpoint) -> EndpointState:
         """A new endpoint, with what others have told of it before it was listed here."""
@@ -217,6 +220,8 @@ class PoolState:
         slot = self.slots.get(name)
         if slot is None and (slot := self._new_slot(name, self._now)) is not None:
             self.slots[name] = slot
+            if isinstance(slot, ListedSlot):
+                slot.listed(self._states)
             if self.on_new_slot is not None:
                 self.on_new_slot(slot)
         return slot

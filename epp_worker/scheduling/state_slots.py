@@ -7,11 +7,14 @@ never told on, and what it is told only as far as it is new, or news would run i
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
+
+if TYPE_CHECKING:
+    from epp_worker.scheduling.endpoint import EndpointState
 
 MAX_PAIRS = 16_384
 """Pairs in one table; the one unseen for longest goes."""
@@ -58,6 +61,15 @@ class StateSlot(Protocol):
 
     def clear_origin(self, origin: str) -> None:
         """That incarnation is dead: forget what was true only while it lived."""
+        ...
+
+
+@runtime_checkable
+class ListedSlot(Protocol):
+    """A slot that must know who the pool's endpoints are."""
+
+    def listed(self, endpoints: "Iterable[EndpointState]") -> None:
+        """These are the ready endpoints from now on."""
         ...
 
 

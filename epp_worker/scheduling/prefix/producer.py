@@ -1,0 +1,162 @@
+"""What a request's prompt has in common with those that each endpoint was given before.
+
+approx-prefix-cache-producer of the llm-d router: its parameters, its block size, its caps. Two
+things are different on purpose: a pick is known within the pick, so that the very next request sees
+it; and an endpoint's reported cache is converted to blocks of the index (the router counts 16-token
+blocks of the engine as 64-token ones, and believes in four times the real cache).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from epp_worker.scheduling.contract import PickRequest
+from epp_worker.scheduling.plugin import Candidates, PluginContext
+from epp_worker.scheduling.prefix.figures import PrefixFigures
+from epp_worker.scheduling.prefix.hashing import (
+    MAX_BLOCKS,
+    MIN_BLOCK_TOKENS,
+    TOKEN_BYTES,
+    chain,
+    packed,
+    seed,
+)
+from epp_worker.scheduling.prefix.index import DEFAULT_CAPACITY, PrefixIndex
+from epp_worker.scheduling.prefix.slot import PREFIX, PrefixSlot
+from fleet.picking.parameters import PrefixProducerParameters
+
+if TYPE_CHECKING:
+    from epp_worker.scheduling.endpoint import EndpointState
+
+PRODUCER = "approx-prefix-cache-producer"
+ENGINE_BLOCK_TOKENS = 16
+"""A block of a model server that says how many it has, not how large they are (vLLM's default)."""
+DEFAULT_BLOCK_TOKENS = PrefixProducerParameters().block_size_tokens
+
+
+class Match(NamedTuple):
+    """What a request finds.
+
+    Attributes:
+        blocks: of the prompt that each candidate has, in their order.
+        total: blocks of the prompt; 0 = it has no prompt that is known.
+        block_tokens: tokens in a block.
+    """
+
+    blocks: Sequence[int]
+    total: int
+    block_tokens: int
+
+
+class _Asked(NamedTuple):
+    """A request that was asked about, and its chain."""
+
+    request: PickRequest
+    block_tokens: int
+    chain: list[int]
+    counts: Sequence[int] | None
+
+
+class ApproxPrefixCache:
+    """One instance of the producer.
+
+    Args:
+        context: of the plugin; its slot `prefix` is the index.
+    """
+
+    def __init__(self, parameters: PrefixProducerParameters, context: PluginContext) -> None:
+        block = parameters.block_size_tokens
+        if parameters.block_size and block == DEFAULT_BLOCK_TOKENS:
+            block = parameters.block_size
+        if not parameters.auto_tune and not block:
+            raise ValueError("blockSizeTokens must be more than 0 when autoTune is off")
+        self._block_tokens = max(MIN_BLOCK_TOKENS, block)
+        self._parameters = parameters
+        self._context = context
+        self._asked: _Asked | None = None
+        self._zeros: list[int] = []
+        self.figures = PrefixFigures()
+
+    def match(self, request: PickRequest, candidates: Candidates) -> Match:
+        """How much of the prompt each candidate has."""
+        asked = self._ask(request, candidates)
+        if asked.counts is None:
+            if len(self._zeros) != len(candidates):
+                self._zeros = [0] * len(candidates)
+            return Match(self._zeros, len(asked.chain), asked.block_tokens)
+        index = self._index()
+        counts = asked.counts
+        blocks = [] if index is None else [counts[lane] for lane in index.lanes(candidates)]
+        return Match(blocks, len(asked.chain), asked.block_tokens)
+
+    def picked(self, request: PickRequest, chosen: "EndpointState") -> None:
+        """See `PickObserver.picked`: the chosen endpoint has this prompt from now on."""
+        asked = self._ask(request, (chosen,))
+        index = self._index()
+        if index is None or not asked.chain:
+            return
+        if asked.counts is None:
+            self.figures.count(0, len(asked.chain), asked.block_tokens)
+        elif index.knows(chosen):
+            (lane,) = index.lanes((chosen,))
+            self.figures.count(asked.counts[lane], len(asked.chain), asked.block_tokens)
+        index.add(chosen, asked.chain, self._capacity(chosen, asked.block_tokens))
+
+    def _index(self) -> PrefixIndex | None:
+        slot = self._context.slot(PREFIX)
+        return slot.index if isinstance(slot, PrefixSlot) else None
+
+    def _ask(self, request: PickRequest, candidates: Candidates) -> _Asked:
+        asked = self._asked
+        if asked is None or asked.request is not request:
+            tokens = self._tokens_in_block(candidates)
+            hashes = self._chain(request, tokens)
+            index = self._index()
+            counts = index.counts(hashes) if index is not None and hashes else None
+            asked = self._asked = _Asked(request, tokens, hashes, counts)
+        return asked
+
+    def _chain(self, request: PickRequest, block_tokens: int) -> list[int]:
+        hints = request.hints
+        ids = hints.token_ids
+        data = packed(ids) if ids else hints.prompt
+        if not data:
+            return []
+        model = request.target_model or request.model or ""
+        most = min(self._most_blocks(block_tokens), MAX_BLOCKS)
+        return chain(data, seed(model, hints.cache_salt), block_tokens * TOKEN_BYTES, most)
+
+    def _tokens_in_block(self, candidates: Candidates) -> int:
+        if self._parameters.auto_tune and candidates:
+            told = candidates[0].block_size
+            if told:
+                return max(MIN_BLOCK_TOKENS, told)
+        return self._block_tokens
+
+    def _most_blocks(self, block_tokens: int) -> int:
+        tokens = self._parameters.max_prefix_tokens_to_match
+        if tokens:
+            return tokens // block_tokens
+        return self._parameters.max_prefix_blocks_to_match or MAX_BLOCKS
+
+    def _capacity(self, endpoint: "EndpointState", block_tokens: int) -> int:
+        if self._parameters.auto_tune and endpoint.blocks:
+            size = endpoint.block_size or ENGINE_BLOCK_TOKENS
+            return max(1, endpoint.blocks * size // block_tokens)
+        return self._parameters.lru_capacity_per_server or DEFAULT_CAPACITY
+
+
+def producer(name: str, context: PluginContext) -> tuple[ApproxPrefixCache, bool]:
+    """The producer that a plugin asks: the one of this name, or else one of its own.
+
+    Returns:
+        The producer, and whether it is the plugin's own, which must tell it of each pick.
+
+    Raises:
+        ValueError: an instance of that name is something else.
+    """
+    found = context.find(name or PRODUCER)
+    if found is None and not name:
+        return ApproxPrefixCache(PrefixProducerParameters(), context), True
+    if not isinstance(found, ApproxPrefixCache):
+        raise ValueError(f"prefixMatchInfoProducerName: {name or PRODUCER} is no {PRODUCER}")
+    return found, False

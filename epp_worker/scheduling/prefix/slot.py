@@ -1,0 +1,162 @@
+"""The prefix index as a followed slot: what stand-bys are told of it.
+
+A piece lists, per endpoint, paths: blocks that follow each other on one chain, in the order in
+which they were used. What one request touched is one path; a beginning that a later request took
+over is told with that one alone. So a follower that applies them in order has the same blocks in
+the same order as the owner.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from epp_worker.scheduling.prefix.budget import Budget
+from epp_worker.scheduling.prefix.index import Holding, Known, PrefixIndex
+from epp_worker.scheduling.prefix.recency import HASH_BYTES
+
+PREFIX = "prefix"
+MAX_KEY_CHARS = 512
+
+_Rows = list[tuple[str, int, list[bytes]]]
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Rows)
+
+
+class PrefixSlot:
+    """A pool's prefix index; see `epp_worker.scheduling.state_slots.StateSlot`.
+
+    Attributes:
+        index: what it is about.
+    """
+
+    name = PREFIX
+
+    def __init__(self, budget: Budget) -> None:
+        self.index = PrefixIndex(budget)
+        self._journal: dict[tuple[Holding, int], None] = {}
+        self._changed: Callable[[], None] | None = None
+        self._quiet = False
+
+    def listed(self, endpoints: Iterable[Known]) -> None:
+        """These are the pool's endpoints now."""
+        self.index.listed(endpoints)
+
+    def record(self, changed: Callable[[], None] | None) -> None:
+        """See `StateSlot.record`."""
+        self._changed = changed
+        self._journal.clear()
+        self.index.told = None if changed is None else self._note
+
+    def _note(self, holding: Holding, turn: int) -> None:
+        if self._quiet or self._changed is None:
+            return
+        if not self._journal:
+            self._changed()
+        self._journal[holding, turn] = None
+        if len(self._journal) > 2 * sum(len(each.recency) for each in self.index.holdings()) + 64:
+            self._journal = {
+                (owner, number): None
+                for owner, number in self._journal
+                if owner.recency.turn(number) is not None
+            }
+
+    def snapshot(self, limit: int) -> Iterator[bytes]:
+        """See `StateSlot.snapshot`."""
+        for holding in self.index.holdings():
+            piece = _Piece(limit)
+            for number in holding.recency.turns():
+                path = holding.recency.turn(number)
+                if path is not None and not holding.gone:
+                    for part in _parts(path, limit):
+                        piece.add(holding, part)
+                        if piece.full:
+                            yield piece.encoded()
+                            piece = _Piece(limit)
+            if piece.rows:
+                yield piece.encoded()
+
+    def drain_delta(self, limit: int) -> bytes | None:
+        """See `StateSlot.drain_delta`."""
+        piece = _Piece(limit)
+        done = []
+        for entry in self._journal:
+            if piece.full:
+                break
+            done.append(entry)
+            holding, number = entry
+            path = holding.recency.turn(number)
+            if path is not None and not holding.gone:
+                piece.add(holding, path)
+        for entry in done:
+            del self._journal[entry]
+        return piece.encoded() if piece.rows else None
+
+    def apply(self, origin: str, data: bytes, *, relay: bool) -> None:
+        """See `StateSlot.apply`."""
+        del origin  # what is cached stays cached when the one that told it is gone
+        try:
+            rows = _decoder.decode(data)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"unreadable piece of {self.name}: {error}") from error
+        for key, capacity, paths in rows:
+            if len(key) > MAX_KEY_CHARS or any(len(path) % HASH_BYTES for path in paths):
+                raise ValueError(f"unreadable piece of {self.name}: no path of blocks")
+            holding = self.index.find(key)
+            if holding is not None:
+                for path in paths:
+                    self._apply(holding, array("Q", path).tolist(), capacity, relay=relay)
+
+    def _apply(self, holding: Holding, path: list[int], capacity: int, *, relay: bool) -> None:
+        """A path that begins amid a stretch is taken from where it goes beyond what is here."""
+        if not path:
+            return
+        known = self.index.has(holding, path[-1])
+        if not holding.recency.begins(path[0]):
+            first = 0
+            while first < len(path) and self.index.has(holding, path[first]):
+                first += 1
+            path = path[first:]
+            if not path:
+                return
+        # Only what is new is told on, or two that feed each other would never be silent.
+        self._quiet = known or not relay
+        try:
+            self.index.add_to(holding, path, capacity)
+        finally:
+            self._quiet = False
+
+    def clear_origin(self, origin: str) -> None:
+        """See `StateSlot.clear_origin`: what is cached stays cached."""
+
+
+class _Piece:
+    """Rows of about so many bytes."""
+
+    __slots__ = ("_limit", "_size", "rows")
+
+    def __init__(self, limit: int) -> None:
+        self.rows: _Rows = []
+        self._limit = limit
+        self._size = 0
+
+    @property
+    def full(self) -> bool:
+        return self._size >= self._limit
+
+    def add(self, holding: Holding, path: bytes) -> None:
+        if not self.rows or self.rows[-1][0] != holding.key:
+            self.rows.append((holding.key, holding.capacity, []))
+            self._size += len(holding.key) + 16
+        self.rows[-1][2].append(path)
+        self._size += len(path) + 3
+
+    def encoded(self) -> bytes:
+        return _encoder.encode(self.rows)
+
+
+def _parts(path: bytes, limit: int) -> Iterator[bytes]:
+    """A path in paths of about `limit` bytes at most."""
+    step = max(HASH_BYTES, limit - limit % HASH_BYTES)
+    for start in range(0, len(path), step):
+        yield path[start : start + step]

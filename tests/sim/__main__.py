@@ -88,8 +88,8 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[tuple[int, Outcome]]:
             yield from outcomes
 
 
-def many(first: int, count: int, jobs: int) -> int:
-    """Run seeds; returns the exit code."""
+def many(first: int, count: int, jobs: int, most_seconds: float) -> int:
+    """Run seeds, for as long as there is time; returns the exit code."""
     totals, began, said = Totals(), time.monotonic(), 0.0
     for seed, outcome in _outcomes(range(first, first + count), jobs):
         totals.add(seed, outcome)
@@ -98,6 +98,8 @@ def many(first: int, count: int, jobs: int) -> int:
             if len(totals.failures) == MAX_FAILURES:
                 break
         took = time.monotonic() - began
+        if took >= most_seconds:
+            break
         if took - said >= 5.0:
             said = took
             sys.stderr.write(f"{totals.seeds} of {count} seeds, {took:.0f} s\n")
@@ -152,6 +154,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=300, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
+    parser.add_argument("--seconds", type=float, default=86_400.0, help="begin none after these")
     parser.add_argument("--seed", type=int, help="run this one seed and show its trace")
     parser.add_argument("--lines", type=int, default=400, help="lines of that trace")
     parser.add_argument("--hashes", type=int, nargs="+", help="run these and print their hashes")
@@ -168,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return mutation(args.mutation)
     if args.seed is not None:
         return single(args.seed, args.lines)
-    return many(args.first, args.seeds, args.jobs)
+    return many(args.first, args.seeds, args.jobs, args.seconds)
 
 
 if __name__ == "__main__":

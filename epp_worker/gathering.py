@@ -1,5 +1,6 @@
 """All figures of a worker at one moment, as its metrics page shows them."""
 
+from epp_worker.bounds import BoundWatch
 from epp_worker.handover.counts import StreamFigures
 from epp_worker.holdings import Holdings, inflight_of
 from epp_worker.http2.counters import Counters
@@ -20,6 +21,7 @@ def gather(
     holdings: Holdings,
     given: Surroundings,
     state: StreamFigures,
+    bounds: BoundWatch,
 ) -> Figures:
     """Read every counter and gauge; changes none of them."""
     strays = gate.counts
@@ -66,4 +68,7 @@ def gather(
             "plaintext_refused": counters.plaintext_refused,
         },
         connections_arriving=counters.connections_arriving,
+        bounds_hit=bounds.hits(),
+        held_bytes=bounds.held(),
+        connection_faults=dict(counters.connection_faults),
     )

@@ -50,7 +50,6 @@ log = logging.getLogger(__name__)
 
 _LAST_WORDS_SECONDS = 1.0
 """Between a fatal fault and the exit: probes and people see what is wrong."""
-_MAX_CONNECTIONS = 16_384
 
 
 class Ending:
@@ -256,8 +255,8 @@ def run(args: ProcessArgs) -> int:
     """Serve with checked settings; returns the exit code."""
     setup_logging(args.settings.log, args.id)
     token = read_token(args.settings.security.token_file)
-    connections = min(_MAX_CONNECTIONS, gateway_connections(raise_file_limit()))
-    if connections < _MAX_CONNECTIONS:
+    connections = gateway_connections(raise_file_limit())
+    if connections < args.settings.bounds.max_connections:
         log.warning("few open files allowed", extra={"gateway_connections": connections})
     return asyncio.run(serve(args.id, args.settings, token, connections))
 

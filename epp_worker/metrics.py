@@ -99,6 +99,9 @@ class Figures:
         tls_expiry_seconds: the same of the gateways' port; None = it speaks plaintext alone.
         tls_handshakes: of gateways, by outcome.
         connections_arriving: accepted ones that have not said yet which protocol they speak.
+        bounds_hit: how often somebody paid for passing a bound.
+        held_bytes: what peers make the worker hold, by what for.
+        connection_faults: connections ended for a peer's fault, by the HTTP/2 error code.
         owned_load: of the owned groups, as placement counts it: 1 each, plus streams/s.
     """
 
@@ -125,6 +128,9 @@ class Figures:
     tls_expiry_seconds: float | None = None
     tls_handshakes: Mapping[str, int] = field(default_factory=dict)
     connections_arriving: int = 0
+    bounds_hit: Mapping[str, int] = field(default_factory=dict)
+    held_bytes: Mapping[str, int] = field(default_factory=dict)
+    connection_faults: Mapping[str, int] = field(default_factory=dict)
     owned_load: float = 0.0
 
 
@@ -171,6 +177,7 @@ class _Collector:
                 figures.certificate_expiry_seconds,
             )
         yield from _tls(figures)
+        yield from _bounds(figures)
         scrapes = figures.scrapes
         outcomes = {"good": scrapes.good, "failed": scrapes.failed}
         yield _counter("scrapes", "Model servers' metrics pages read.", "outcome", outcomes)
@@ -185,6 +192,24 @@ class _Collector:
         yield from families(figures.source)
         yield from state_families(figures.state)
         yield from store_families(figures.store_errors)
+
+
+def _bounds(figures: Figures) -> Iterator[Metric]:
+    yield _counter(
+        "bounds_hit", "How often somebody passed a bound, and paid.", "bound", figures.bounds_hit
+    )
+    yield _counter(
+        "connection_faults",
+        "Gateway connections ended for a fault, by HTTP/2 code.",
+        "code",
+        figures.connection_faults,
+    )
+    held = GaugeMetricFamily(
+        "epp_fleet_held_bytes", "Bytes that gateways make the worker hold.", labels=("what",)
+    )
+    for what, size in figures.held_bytes.items():
+        held.add_metric((what,), size)
+    yield held
 
 
 def _tls(figures: Figures) -> Iterator[Metric]:

@@ -9,7 +9,7 @@ from epp_worker.extproc.observer import SessionObserver
 from epp_worker.extproc.session import Session
 from epp_worker.extproc.usage import CopyBudget
 from epp_worker.scheduling.contract import Picker, ResponsePhase
-from fleet.settings import WorkerSettings
+from fleet.settings import BoundSettings, WorkerSettings
 
 
 class Sessions:
@@ -25,12 +25,15 @@ class Sessions:
     def __init__(
         self,
         settings: WorkerSettings,
+        bounds: BoundSettings,
         observer: SessionObserver,
         rng: random.Random,
         leaving: Callable[[], bool],
     ) -> None:
         self.budget = BodyBudget(
-            per_stream=settings.max_body_bytes, total=settings.max_buffered_bytes
+            per_stream=settings.max_body_bytes,
+            total=settings.max_buffered_bytes,
+            per_group=bounds.max_buffered_bytes_per_pool,
         )
         self._copies = CopyBudget()
         self._observer = observer

@@ -15,6 +15,7 @@ from typing import Any
 import grpc.aio
 
 from epp_worker.beats import Beats, ShareRepair
+from epp_worker.bounds import MESSAGE_SLACK, BoundWatch, http2_limits
 from epp_worker.catalogue import Catalogue
 from epp_worker.control.server import Control, PeerService
 from epp_worker.describe import describe_holdings
@@ -26,7 +27,6 @@ from epp_worker.health import HealthService, pool_statuses, process_statuses
 from epp_worker.hearsay.seeds import Seeds
 from epp_worker.holdings import Holdings
 from epp_worker.holds import Ruling
-from epp_worker.http2.limits import Http2Limits
 from epp_worker.http2.server import Http2Server
 from epp_worker.loopwatch import LoopWatch
 from epp_worker.metrics import Figures, PickCounts
@@ -52,10 +52,6 @@ log = logging.getLogger(__name__)
 
 _STRAY_SHARE = 4
 """Held strays may take this part of the worker's body budget."""
-
-
-_MESSAGE_SLACK = 1024 * 1024
-"""A message over the largest body by less than this reaches the session, which answers 413."""
 
 
 class Worker:
@@ -114,29 +110,25 @@ class Worker:
         first, longer = own.stray_hold_seconds, own.opening_hold_seconds
         lanes = self._wheel.lane(first), self._wheel.lane(longer - first)
         self.gate = StrayGate(bounds, *lanes, self.holdings.opens)
-        sessions = Sessions(own, self.picks, given.rng, self._leaving)
+        turns = Turns(loop.call_soon, loop.time)
+        sessions = Sessions(own, settings.bounds, self.picks, given.rng, self._leaving)
         self.ext_proc = ExtProc(
             self._catalogue,
             self.holdings,
             self.gate,
             self._wheel.lane(WAIT_SECONDS),
             sessions,
-            Turns(loop.call_soon, loop.time),
+            turns,
             propagation_seconds=own.propagation_seconds,
             now=loop.time,
             limited=limited,
         )
         self.http2 = Http2Server(
             {PATH: self.ext_proc},
-            limits=Http2Limits(
-                max_connections=given.connections,
-                max_streams=own.max_streams_per_connection,
-                max_message_bytes=own.max_body_bytes + _MESSAGE_SLACK,
-                max_partial_bytes=own.max_buffered_bytes,
-                drain_seconds=own.stream_drain_seconds,
-            ),
+            limits=http2_limits(settings, given.connections),
             tls=given.tls,
         )
+        self.bounds = BoundWatch(self.http2, sessions.budget, turns)
         self.counters = self.http2.counters
         self.beats = Beats(
             given.store,
@@ -153,7 +145,7 @@ class Worker:
             limited=limited,
         )
         self.certificates = given.certificates
-        self.max_message_bytes = max(MAX_MESSAGE_BYTES, own.max_body_bytes + _MESSAGE_SLACK)
+        self.max_message_bytes = max(MAX_MESSAGE_BYTES, own.max_body_bytes + MESSAGE_SLACK)
         self.peers = Peers(
             worker_id, token, given.certificates, self._close_soon, self.max_message_bytes
         )
@@ -287,6 +279,7 @@ class Worker:
             self.holdings,
             self._given,
             self._state.figures(),
+            self.bounds,
         )
 
     def describe(self) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from fleet.model import (
     Share,
     ShareEntry,
 )
-from fleet.settings import MembershipSettings, Settings, WorkerSettings
+from fleet.settings import BoundSettings, MembershipSettings, Settings, WorkerSettings
 from fleet.sources.contract import Kind, ObjectKey, Source
 from fleet.sources.folder import FolderSource
 from fleet.store.contract import Store
@@ -59,11 +59,21 @@ def group_of(pool: str, namespace: str = "ns1") -> GroupKey:
     return GroupKey(namespace, f"{pool}-epp", 9002)
 
 
-def write_pool(folder: Path, name: str, ip: str, *, uid: str = "", port: int = 8000) -> None:
+def write_pool(
+    folder: Path,
+    name: str,
+    ip: str,
+    *,
+    uid: str = "",
+    port: int = 8000,
+    annotations: Mapping[str, str] | None = None,
+) -> None:
     """A manifest with one pool and one ready pod."""
     pool = manifest_texts.pool(name, ports=(port,))
     if uid:
         pool["metadata"]["uid"] = uid
+    if annotations:
+        pool["metadata"]["annotations"] = dict(annotations)
     pod = manifest_texts.pod(f"{name}-0", labels={"app": name}, ip=ip)
     folder.joinpath(f"{name}.yaml").write_text(manifest_texts.text(pool, pod))
 
@@ -103,6 +113,7 @@ async def running_worker(
     folder: Path,
     *,
     worker_settings: WorkerSettings | None = None,
+    bounds: BoundSettings | None = None,
     certificates: Certificates | None = None,
     source: Source | None = None,
     worker_id: str = "worker-0",
@@ -120,7 +131,11 @@ async def running_worker(
     own = worker_settings or WorkerSettings(
         host="127.0.0.1", ext_proc_port=0, health_port=0, internal_port=0, http_port=0
     )
-    settings = Settings(membership=MembershipSettings(heartbeat_seconds=0.1), worker=own)
+    settings = Settings(
+        membership=MembershipSettings(heartbeat_seconds=0.1),
+        worker=own,
+        bounds=bounds or BoundSettings(),
+    )
     source = source or FolderSource(folder, poll_seconds=0.02, clock=clock)
     fatal: list[str] = []
     refused: list[str] = []

@@ -49,6 +49,7 @@ class BodyBudget:
         per_group: bytes of all bodies of a group; None = as many as of the worker.
         total: bytes of all bodies of the worker.
         held: bytes taken and not yet given back.
+        stream_full: how often a body was too large.
         group_full: how often a group's bound made somebody give way.
         worker_full: the same of the worker's.
     """
@@ -59,6 +60,7 @@ class BodyBudget:
         "held",
         "per_group",
         "per_stream",
+        "stream_full",
         "total",
         "worker_full",
     )
@@ -68,6 +70,7 @@ class BodyBudget:
         self.per_group = total if per_group is None else min(per_group, total)
         self.total = total
         self.held = 0
+        self.stream_full = 0
         self.group_full = 0
         self.worker_full = 0
         self._holders: dict[Holder, BodyShare] = {}
@@ -77,6 +80,7 @@ class BodyBudget:
         """Take room for `size` more bytes of a body of which `already` are held; nothing if there
         is none."""
         if already + size > self.per_stream:
+            self.stream_full += 1
             return Taken.STREAM_FULL
         return self.take_head(size, holder, share)
 

@@ -50,6 +50,14 @@ class Http2Server:
         """The connections open at this moment."""
         return tuple(self._shared.connections) if self._shared else ()
 
+    def held_bytes(self) -> dict[str, int]:
+        """What peers make the server hold: `messages` that are not whole yet, and answers that are
+        `unsent`."""
+        shared = self._shared
+        if shared is None:
+            return {"messages": 0, "unsent": 0}
+        return {"messages": shared.budget.held, "unsent": shared.unsent.held}
+
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 takes a free one.
 

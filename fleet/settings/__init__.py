@@ -1,5 +1,6 @@
 """Settings: one YAML file, then `EPP_FLEET_*` environment, then flags; checked as a whole."""
 
+from fleet.settings.bounds import BoundSettings
 from fleet.settings.load import load_settings
 from fleet.settings.model import (
     CoordinatorSettings,
@@ -19,6 +20,7 @@ from fleet.settings.model import (
 )
 
 __all__ = [
+    "BoundSettings",
     "CoordinatorSettings",
     "ElectionSettings",
     "KubernetesSettings",

@@ -197,6 +197,11 @@ RULES: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
         "the largest body must fit the worker's budget",
     ),
     _Order(
+        _side("worker.max_body_bytes"),
+        _side("bounds.max_buffered_bytes_per_pool"),
+        "the largest body must fit a pool's part of it",
+    ),
+    _Order(
         _side("scrape.interval_seconds"),
         _side("scrape.idle_interval_seconds"),
         "a busy pool is scraped at least as often as an idle one",

@@ -8,6 +8,7 @@ stands beside it as `Annotated` metadata (`fleet.settings.limits`).
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from fleet.settings.bounds import BoundSettings
 from fleet.settings.limits import Choice, DnsLabel, Host, NotEmpty, PeerList, Port, Range, StoreUrl
 
 
@@ -379,6 +380,7 @@ class Settings:
     placement: PlacementSettings = field(default_factory=PlacementSettings)
     coordinator: CoordinatorSettings = field(default_factory=CoordinatorSettings)
     worker: WorkerSettings = field(default_factory=WorkerSettings)
+    bounds: BoundSettings = field(default_factory=BoundSettings)
     scrape: ScrapeSettings = field(default_factory=ScrapeSettings)
     source: SourceSettings = field(default_factory=SourceSettings)
     routes: RouteSettings = field(default_factory=RouteSettings)

@@ -5,7 +5,6 @@ are lost, authorities that name nothing) branches off. The look-up is forgotten 
 pools change.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -38,10 +37,11 @@ ENVOY_HEADER = "x-envoy-internal"
 """Envoy alone says this of itself on the streams it opens. A stream that another worker forwards
 has no such header: it stays."""
 
-ONE_WRITE_BYTES = 8 * 1024
-"""Up to this much a stream's last words may go out in one write, which its peer reads as one."""
+ONE_WRITE_BYTES = 256 * 1024
+"""Streams that have more to say stay: what takes long to arrive gives a model server the time to
+answer before it has read the body, and then the end of the stream would come too late."""
 
-LAST_WRITE_BYTES = 256
+LAST_BYTES = 256
 """More than the end of a body and of a stream take, with their frames."""
 
 _PREFIX_BYTES = 5
@@ -55,10 +55,6 @@ class NewSession(Protocol):
     def __call__(self, picker: Picker, share: BodyShare) -> Session:
         """A session that picks from `picker`; `share` is what its group's bodies hold."""
         ...
-
-
-Soon = Callable[[Callable[[], None]], object]
-"""Calls something in the loop's next turn, after what was sent in this one was written."""
 
 
 class Forwards(Protocol):
@@ -81,15 +77,14 @@ class ServedStream:
     What the session raises is for the transport: it ends the stream and calls `aborted`.
     """
 
-    __slots__ = ("_lane", "_session", "_soon", "_stream")
+    __slots__ = ("_lane", "_session", "_stream")
 
-    def __init__(self, stream: GrpcStream, session: Session, body_lane: Lane, soon: Soon) -> None:
+    def __init__(self, stream: GrpcStream, session: Session, body_lane: Lane) -> None:
         self._stream = stream
         self._session: Session | None = session
         session.on_starved = self._starved
         session.detachable = ENVOY_HEADER in stream.headers
         self._lane: Lane | None = body_lane
-        self._soon = soon
 
     def received(self, message: bytes) -> None:
         """See `StreamHandler.received`."""
@@ -127,33 +122,19 @@ class ServedStream:
             self._end(session.ended)
 
     def _part(self, session: Session, replies: Sequence[bytes]) -> None:
-        """End the stream with the pick, if all that is to be said goes out now.
+        """End the stream with the pick, if all that is to be said leaves in one write.
 
-        Envoy must not see the request's end before the stream's: it would then await an answer to
-        the response's headers from a stream that is gone, and the response would be lost. So both
-        ends leave in one small write: with everything else where that is little, else after it.
+        The gateway must learn of the request's end no later than of the stream's, and of the pick
+        not much before: it would otherwise await an answer to a response of which it has handed the
+        body to a stream that is gone, and that body would be lost.
         """
         stream = self._stream
-        size = sum(map(len, replies)) + _PREFIX_BYTES * len(replies) + LAST_WRITE_BYTES
-        if not stream.fits(size):
-            stream.send(*replies, *session.stay())
-        elif size <= ONE_WRITE_BYTES:
+        size = sum(map(len, replies)) + _PREFIX_BYTES * len(replies) + LAST_BYTES
+        if size <= ONE_WRITE_BYTES and stream.fits(size):
             stream.send(*replies, *session.leave())
             self._end(OK)
         else:
-            stream.send(*replies)
-            self._soon(self._leave)
-
-    def _leave(self) -> None:
-        """The last write; nothing, if a message came in the meantime. The caller is the loop."""
-        session = self._session
-        if session is None or session.parting is None:
-            return
-        if self._stream.fits(LAST_WRITE_BYTES):
-            self._stream.send(*session.leave())
-            self._end(OK)
-        else:
-            self._stream.send(*session.stay())
+            stream.send(*replies, *session.stay())
 
     def _starved(self, replies: Sequence[bytes]) -> None:
         """Others need what this stream holds."""
@@ -225,8 +206,6 @@ class ExtProc:
         self._routes: dict[str, Group] = {}
         self._farewells = Farewells()
         self._body_lane = body_lane
-        self.soon: Soon = asyncio.get_running_loop().call_soon
-        """How the last write of a stream that ends with the pick is put off."""
 
     def forward_by(self, forwards: Forwards) -> None:
         """Have streams of groups that are not held here passed on."""
@@ -286,7 +265,7 @@ class ExtProc:
     def _session(self, stream: GrpcStream, group: Group) -> StreamHandler:
         group.streams += 1
         session = self._new_session(group.picker, group.bodies)
-        served = ServedStream(stream, session, self._body_lane, self.soon)
+        served = ServedStream(stream, session, self._body_lane)
         return self._turns.pace(stream, group.line, served)
 
     def _find(self, authority: str) -> Group | None:

@@ -79,8 +79,8 @@ class Session:
         waiting: call `waited()` if no message came for `WAIT_SECONDS` and this is still True.
         detachable: set before the first message, if this gateway is known to let the response pass
             when the stream ends with the pick.
-        parting: set = the stream may end now: call `leave` and end it with what that returns, in
-            one write, or call `stay`. A message that comes first decides for the latter.
+        parting: set = the stream may end with these messages, after what `receive` returned: call
+            either `leave`, and end it, or `stay`.
         on_starved: called with the answer if the session must end because the worker holds too much
             and this body has made no progress for longest; `ended` is set by then.
     """
@@ -154,22 +154,19 @@ class Session:
             return _NOTHING
         self.waiting = False
         try:
-            if self.parting is not None:
-                return (*self.stay(), *self._receive(messages.read(message)))
             return self._receive(messages.read(message))
         except FormatError as error:
             return self._fail(Status(13, str(error)))
 
     def half_closed(self) -> Sequence[bytes]:
         """The gateway will send no more."""
-        held = self.stay()
         if self.ended is None:
             if (
                 not self._response.begun
             ):  # no response phase is configured, or the gateway ends early
                 self._release(complete=True)
             self._fail(OK if self._request is _Request.OVER else INCOMPLETE)
-        return held
+        return _NOTHING
 
     def waited(self) -> Sequence[bytes]:
         """Nothing came for `WAIT_SECONDS`: a gateway of unknown body mode waits for an answer."""

@@ -6,20 +6,17 @@ import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 from aiohttp import web
 
 from fleet.model import Hold
-from tests.envoy import Envoy, http_listener
+from tests.envoy import Envoy
+from tests.ext_proc_gateway import resources
 from tests.neighbours import AUTHORITY, Neighbourhood, neighbourhood
 from tests.worker_inprocess import DEADLINE, until
 
-TYPE = "type.googleapis.com/envoy."
-PICK = "x-gateway-destination-endpoint"
 EVENTS = 64
-PARTS = ("header", "trailer")
 
 
 class Model:
@@ -66,53 +63,6 @@ async def model() -> AsyncIterator[Model]:
         await runner.cleanup()
 
 
-def endpoint(address: str) -> dict[str, Any]:
-    """As Envoy reads it."""
-    host, _, port = address.rpartition(":")
-    return {"endpoint": {"address": {"socket_address": {"address": host, "port_value": int(port)}}}}
-
-
-def resources(picker: str) -> dict[str, Any]:
-    """One listener whose picker is at this address, and whose pods are wherever it says."""
-    modes = dict.fromkeys(("request_body_mode", "response_body_mode"), "FULL_DUPLEX_STREAMED")
-    parts = [f"{side}_{part}_mode" for side in ("request", "response") for part in PARTS]
-    ext_proc = {
-        "name": "envoy.filters.http.ext_proc",
-        "typed_config": {
-            "@type": TYPE + "extensions.filters.http.ext_proc.v3.ExternalProcessor",
-            "grpc_service": {"envoy_grpc": {"cluster_name": "picker", "authority": AUTHORITY}},
-            "processing_mode": {**dict.fromkeys(parts, "SEND"), **modes},
-            "message_timeout": "20s",
-        },
-    }
-    options = TYPE + "extensions.upstreams.http.v3.HttpProtocolOptions"
-    return {
-        "listeners": [http_listener("gateway", "pods", filters=(ext_proc,))],
-        "clusters": [
-            {
-                "name": "picker",
-                "type": "STATIC",
-                "load_assignment": {
-                    "cluster_name": "picker",
-                    "endpoints": [{"lb_endpoints": [endpoint(picker)]}],
-                },
-                "typed_extension_protocol_options": {
-                    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                        "@type": options,
-                        "explicit_http_config": {"http2_protocol_options": {}},
-                    }
-                },
-            },
-            {
-                "name": "pods",
-                "type": "ORIGINAL_DST",
-                "lb_policy": "CLUSTER_PROVIDED",
-                "original_dst_lb_config": {"use_http_header": True, "http_header_name": PICK},
-            },
-        ],
-    }
-
-
 @asynccontextmanager
 async def gateway(
     folder: Path,
@@ -123,7 +73,7 @@ async def gateway(
     async with (
         model() as served,
         neighbourhood(manifests, pod=served.address) as made,
-        Envoy(folder, resources(made[0].worker.addresses.ext_proc)) as envoy,
+        Envoy(folder, resources(made[0].worker.addresses.ext_proc, AUTHORITY)) as envoy,
         aiohttp.ClientSession() as client,
     ):
         await made.assign(0, 1)
@@ -155,7 +105,7 @@ async def test_a_client_notices_nothing(tmp_path: Path) -> None:
         assert figures.strays["failed"] == 0
         owner = made[1].worker
         await until(lambda: owner.counters.streams_open == 0, "the end of every stream")
-        assert owner.figures().responses == {"complete": 11, "aborted": 0}
+        assert owner.figures().responses == {"complete": 11, "aborted": 0, "detached": 0}
 
 
 async def test_a_client_that_goes_ends_the_owners_stream(tmp_path: Path) -> None:
@@ -166,5 +116,5 @@ async def test_a_client_that_goes_ends_the_owners_stream(tmp_path: Path) -> None
             assert made[1].worker.counters.streams_open == 1
         owner = made[1].worker
         await until(lambda: owner.counters.streams_open == 0, "the end of the owner's stream")
-        assert owner.figures().responses == {"complete": 0, "aborted": 1}
+        assert owner.figures().responses == {"complete": 0, "aborted": 1, "detached": 0}
         assert not any(sum(counts.values()) for counts in owner.figures().inflight.values())

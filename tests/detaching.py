@@ -124,7 +124,8 @@ class Scene:
     async def ask(self, body: bytes) -> str | None:
         """One request; what was wrong with it, None if nothing was."""
         try:
-            async with self.client.post(f"{self.url}/v1/chat/completions", data=io.BytesIO(body)) as answer:
+            data = io.BytesIO(body)
+            async with self.client.post(f"{self.url}/v1/chat/completions", data=data) as answer:
                 text = await answer.read()
         except aiohttp.ClientError as error:
             return f"{type(error).__name__}: {error}"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.state_slots import StateSlot
 from fleet.model.identity import PoolRef
+from fleet.picking.kinds import Role
 
 if TYPE_CHECKING:
     from epp_worker.scheduling.endpoint import EndpointState
@@ -95,12 +96,16 @@ class Selection:
     Attributes:
         endpoints: of the primary profile, the chosen one first.
         headers: set on the request beside the destination.
+        removed: headers taken off the request, so that no client can set them.
         others: what further profiles chose, by profile name (the `prefill` one's endpoints).
+        destination: what the gateway is told instead of the endpoints' own addresses; "" = these.
     """
 
     endpoints: Candidates
     headers: Mapping[str, str] = field(default_factory=dict)
+    removed: tuple[str, ...] = ()
     others: "Mapping[str, Candidates]" = field(default_factory=dict)
+    destination: str = ""
 
 
 class Profile(Protocol):
@@ -127,6 +132,24 @@ class ProfileHandler(Protocol):
         ...
 
 
+@runtime_checkable
+class Decider(Protocol):
+    """Decides whether a part of a request is done by an endpoint of another profile."""
+
+    def disaggregate(self, request: PickRequest, chosen: "EndpointState") -> bool:
+        """Whether it is, given who was chosen to answer."""
+        ...
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """Says how full a pool is."""
+
+    def saturation(self, candidates: Candidates) -> float:
+        """0 = idle, 1 and more = full; an empty pool is full."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class PluginContext:
     """What a plugin is made with.
@@ -139,6 +162,7 @@ class PluginContext:
         find: another instance of the same pool by name; None = there is none.
         slot: the pool's state of that name which stand-bys are told of too; None = unknown name.
             Ask at each use: a pool that is made anew has new slots.
+        oldest: metrics asked for before this moment are overdue, by the clock of `now`.
     """
 
     name: str
@@ -147,6 +171,7 @@ class PluginContext:
     random: Callable[[], float]
     find: Callable[[str], Any]
     slot: Callable[[str], StateSlot | None]
+    oldest: Callable[[], float] = lambda: float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +183,12 @@ class PluginType:
         parameters: a msgspec Struct type (forbid_unknown_fields) that `parameters` decode into.
             Those of the fleet's own types stand in `fleet.picking`, where the CLI checks them too.
         make: builds an instance for one pool; raises ValueError for values that cannot work.
+        roles: what it is in a configuration; the fleet's own types have them in `fleet.picking`.
         experimental: only taken where the fleet allows experimental plugins.
     """
 
     type: str
     parameters: ParametersType
     make: Callable[[Any, PluginContext], object]
+    roles: frozenset[Role] = frozenset()
     experimental: bool = False

@@ -1,0 +1,110 @@
+"""How loaded endpoints are: what they report, and what that report cannot show yet.
+
+A report is some tens of milliseconds old, and all requests of a burst would see the same one. So
+every request picked since counts as queued. What is not known (never scraped, overdue, or not on
+the page) counts as the mean of what is known of the others: unknown is not best.
+"""
+
+from collections.abc import Sequence
+
+from epp_worker.scheduling.contract import PickRequest
+from epp_worker.scheduling.endpoint import NEVER
+from epp_worker.scheduling.plugin import Candidates
+
+BYTES_PER_TOKEN = 4
+"""As the llm-d router estimates tokens of a text."""
+
+OUTPUT_RATIO = 1.5
+"""Tokens of an answer per token of its prompt, as the router estimates them."""
+
+
+def eligible(candidates: Candidates, oldest: float) -> Candidates:
+    """Those that are no last resort; all of them if there is no other.
+
+    A last resort is who refused a connection, or whose metrics are overdue. An endpoint that nobody
+    has tried to scrape yet is unknown, not suspect.
+    """
+    suspects = [c for c in candidates if c.refused or c.metrics_at < oldest]
+    if not suspects:
+        return candidates
+    last = {id(c) for c in suspects if c.refused or c.failures > 0 or c.metrics_at != NEVER}
+    return [c for c in candidates if id(c) not in last] or candidates
+
+
+def queues(candidates: Candidates, oldest: float) -> list[float]:
+    """Requests that wait at each: as reported, and those picked since."""
+    reported = _filled([c.waiting if c.metrics_at >= oldest else None for c in candidates])
+    return [
+        value + max(0, c.inflight - c.inflight_seen)
+        for value, c in zip(reported, candidates, strict=True)
+    ]
+
+
+def running(candidates: Candidates, oldest: float) -> list[float]:
+    """Requests being computed at each."""
+    return _filled([c.running if c.metrics_at >= oldest else None for c in candidates])
+
+
+def cache_use(candidates: Candidates, oldest: float) -> list[float]:
+    """KV cache in use at each, 0..1."""
+    return _filled([c.kv if c.metrics_at >= oldest else None for c in candidates])
+
+
+def _filled(values: Sequence[float | None]) -> list[float]:
+    known = [value for value in values if value is not None]
+    mean = sum(known) / len(known) if known else 0.0
+    return [mean if value is None else value for value in values]
+
+
+def relative(values: Sequence[float]) -> list[float]:
+    """(max - v) / (max - min): 1 for the least, 0 for the most; 1 for all when equal."""
+    most, least = max(values), min(values)
+    spread = most - least
+    if spread <= 0:
+        return [1.0] * len(values)
+    return [(most - value) / spread for value in values]
+
+
+def weighted_load(
+    candidates: Candidates, oldest: float, queue: float, cache: float, inflight: float
+) -> list[float]:
+    """The weighted sum of queue-scorer, kv-cache-utilization-scorer and active-request-scorer.
+
+    The three in one pass: a third of the time of one after another (tests/bench/picking.py).
+    """
+    waits: list[float] = []
+    uses: list[float] = []
+    counts: list[int] = []
+    for c in candidates:
+        waiting, use, count = c.waiting, c.kv, c.inflight
+        if waiting is None or use is None or c.metrics_at < oldest:
+            waits, uses = queues(candidates, oldest), cache_use(candidates, oldest)
+            counts = [each.inflight for each in candidates]
+            break
+        unseen = count - c.inflight_seen
+        waits.append(waiting + unseen if unseen > 0 else waiting)
+        uses.append(use)
+        counts.append(count)
+    longest, most = max(waits), max(counts)
+    spread = longest - min(waits)
+    per_wait = queue / spread if spread > 0 else 0.0
+    per_count = inflight / most if most > 0 else 0.0
+    best = cache + inflight + (per_wait * longest if spread > 0 else queue)
+    return [
+        best - wait * per_wait - use * cache - count * per_count
+        for wait, use, count in zip(waits, uses, counts, strict=True)
+    ]
+
+
+def prompt_tokens(request: PickRequest) -> int:
+    """How long the prompt is: counted if the client sent tokens, else estimated; 0 = unknown."""
+    ids = request.hints.token_ids
+    return len(ids) if ids else -(-len(request.hints.prompt) // BYTES_PER_TOKEN)
+
+
+def request_tokens(request: PickRequest) -> int:
+    """Prompt and answer, estimated."""
+    prompt = prompt_tokens(request)
+    answer = round(prompt * OUTPUT_RATIO)
+    most = request.hints.max_tokens
+    return prompt + (answer if most is None else min(answer, most))

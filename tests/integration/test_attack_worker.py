@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from epp_worker.http2 import frames
-from epp_worker.process import PATH
 from fleet.model import Hold
 from fleet.settings import WorkerSettings
+from tests.attackers import HELLO, Attacker, data, headers
 from tests.http2_peer import grpc, raw
 from tests.unit import extproc_messages as make
 from tests.worker_inprocess import (
@@ -74,54 +74,6 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         await leader.close()
 
 
-class Attacker:
-    """Raw frames on a connection of its own."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def connect(cls, scene: Scene) -> "Attacker":
-        """Connect, without a word."""
-        host, _, port = scene.running.worker.addresses.ext_proc.rpartition(":")
-        return cls(*await asyncio.open_connection(host, int(port)))
-
-    async def send(self, data: bytes) -> None:
-        """Send."""
-        self._writer.write(data)
-        await self._writer.drain()
-
-    def close(self) -> None:
-        """Cut the connection."""
-        self._writer.transport.abort()
-
-
-HELLO = frames.PREFACE + frames.settings({}) + frames.SETTINGS_ACK
-
-
-def headers(stream_id: int, authority: str) -> bytes:
-    """HEADERS of an ext_proc call, as literals."""
-    fields = (
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", PATH),
-        (":authority", authority),
-        ("content-type", "application/grpc"),
-    )
-    block = b"".join(
-        b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
-        for name, value in fields
-    )
-    return raw(frames.HEADERS, frames.FLAG_END_HEADERS, stream_id, block)
-
-
-def data(stream_id: int, content: bytes) -> bytes:
-    """DATA frames."""
-    parts = [content[at : at + 16_384] for at in range(0, len(content), 16_384)]
-    return b"".join(raw(frames.DATA, 0, stream_id, part) for part in parts)
-
-
 HALF = grpc(make.request_headers(), make.request_body(b'{"model": "m", "x": "' + b"a" * 40 * KIB))
 
 
@@ -129,7 +81,7 @@ HALF = grpc(make.request_headers(), make.request_body(b'{"model": "m", "x": "' +
 async def test_half_sent_bodies_starve_nobody(scene: Scene, ending: str) -> None:
     """20 bodies of 40 KiB that never end are more than the worker takes: it turns them away, not
     the bystander, and has room for all again however the attacker goes."""
-    attacker = await Attacker.connect(scene)
+    attacker = await Attacker.connect(scene.running.worker.addresses.ext_proc)
     streams = range(1, 41, 2)
     await attacker.send(HELLO)
     for stream_id in streams:
@@ -149,7 +101,7 @@ async def test_half_sent_bodies_starve_nobody(scene: Scene, ending: str) -> None
 
 async def test_half_sent_messages_starve_nobody(scene: Scene) -> None:
     """The same with gRPC messages that are announced and never completed."""
-    attacker = await Attacker.connect(scene)
+    attacker = await Attacker.connect(scene.running.worker.addresses.ext_proc)
     await attacker.send(HELLO)
     half = b"\0" + (64 * KIB).to_bytes(4, "big") + b"a" * 40 * KIB
     for stream_id in range(1, 41, 2):
@@ -163,7 +115,7 @@ async def test_half_sent_messages_starve_nobody(scene: Scene) -> None:
 
 async def test_made_up_pools_take_half_of_the_places(scene: Scene) -> None:
     """Streams of pools that nobody has wait within bounds; those that are here never notice."""
-    attacker = await Attacker.connect(scene)
+    attacker = await Attacker.connect(scene.running.worker.addresses.ext_proc)
     await attacker.send(HELLO)
     for stream_id in range(1, 101, 2):
         await attacker.send(headers(stream_id, f"x{stream_id}.y.svc:9002"))
@@ -194,7 +146,7 @@ async def test_noise_is_cut_off_and_told_once(
     """The connection ends, the bystander's does not, and five of them are one line in the log."""
     caplog.set_level(logging.INFO)
     for _ in range(5):
-        attacker = await Attacker.connect(scene)
+        attacker = await Attacker.connect(scene.running.worker.addresses.ext_proc)
         try:
             await attacker.send(noise)
             async with asyncio.timeout(5):
@@ -215,7 +167,7 @@ async def test_a_line_break_in_an_authority_never_reaches_the_log(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Control characters are quoted; a thousand refusals are one line."""
-    attacker = await Attacker.connect(scene)
+    attacker = await Attacker.connect(scene.running.worker.addresses.ext_proc)
     await attacker.send(HELLO)
     for stream_id in range(1, 2_001, 2):
         await attacker.send(headers(stream_id, f"127.0.0.1:{stream_id}\x1b[31m"))

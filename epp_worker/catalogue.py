@@ -1,8 +1,9 @@
 """The pools and pods this worker knows of, straight from the source.
 
 Nothing here waits for a coordinator or the store: a pod that becomes ready reaches the next pick
-through the source alone. Pools are watched everywhere; pods only in namespaces in which a group is
-held. Bursts of changes (a first list, a roll-out) are collected and told once per loop turn.
+through the source alone. Pools are watched everywhere, with what objectives and rewrites say of
+them; pods only in namespaces in which a group is held. Bursts of changes (a first list, a roll-out)
+are collected and told once per loop turn.
 """
 
 import asyncio
@@ -11,9 +12,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from epp_worker.intents import IntentIndex
 from epp_worker.pods import PodIndex
 from fleet.authority import AuthorityIndex
-from fleet.model import Endpoint, GroupKey, Pod, Pool, PoolRef
+from fleet.model import Endpoint, GroupKey, Pod, Pool, PoolRef, PoolReference
+from fleet.model.rewrites import Intents
 from fleet.sources.contract import Change, Kind, Source, Watch
 
 log = logging.getLogger(__name__)
@@ -56,11 +59,13 @@ class Catalogue:
         self._changed: Callable[[frozenset[GroupKey]], None] = lambda _: None
         self._regrouped = False
         self.authorities = AuthorityIndex(self._groups)
+        self._intents = IntentIndex(source, self._on_intents)
 
     async def start(self, changed: Callable[[frozenset[GroupKey]], None]) -> None:
-        """Watch the pools; returns when the first list is here."""
+        """Watch the pools and what is said of them; returns when the first lists are here."""
         self._changed = changed
         self._pool_watch = self._source.watch(Kind.POOL, self._on_pool)
+        await self._intents.start()
         await self._pool_watch.wait_synced()
 
     def pools_of(self, group: GroupKey) -> tuple[Pool, ...]:
@@ -71,6 +76,10 @@ class Catalogue:
         """The ready endpoints of `pool`; its namespace is one that is held."""
         namespace = self._namespaces.get(pool.ref.namespace)
         return namespace.index.endpoints(pool) if namespace is not None else ()
+
+    def intents(self, pool: Pool) -> Intents:
+        """What is said of requests to `pool`."""
+        return self._intents.of(pool)
 
     def listed(self, namespace: str) -> bool:
         """Whether the first full list of the namespace's pods is here."""
@@ -105,6 +114,11 @@ class Catalogue:
         if held is not None and held.watch is watch:
             self._touch(group for group in self._groups if group.namespace == namespace)
 
+    def _on_intents(self, reference: PoolReference) -> None:
+        pool = self._pools.get(PoolRef(reference.namespace, reference.name))
+        if pool is not None and pool.reference == reference:
+            self._touch(pool.groups)
+
     def _on_pool(self, change: Change) -> None:
         old, new = change.old, change.new
         ref = PoolRef(change.key.namespace, change.key.name)
@@ -118,6 +132,8 @@ class Catalogue:
                 held.index.put_pool(new)
         elif held is not None:
             held.index.drop_pool(ref)
+        if known is not None:
+            self._intents.forget(known)
         pools = (pool for pool in (known, old, new) if isinstance(pool, Pool))
         self._touch(group for pool in pools for group in pool.groups)
 
@@ -164,5 +180,6 @@ class Catalogue:
         for held in self._namespaces.values():
             held.close()
         self._namespaces.clear()
+        self._intents.close()
         if self._pool_watch is not None:
             self._pool_watch.close()

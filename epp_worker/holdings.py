@@ -324,6 +324,7 @@ class Holdings:
         if state is None:
             state = PoolState(pool, now=self._now, rng=self._rng, new_slot=self._new_slot)
             group.states[pool.ref] = state
+            state.intents = self._catalogue.intents(pool)
             state.set_endpoints(endpoints)
             if scraping:
                 self._scraper.add(state)
@@ -331,6 +332,7 @@ class Holdings:
         changed = state.pool != pool
         if changed:
             state.update(pool)
+        state.intents = self._catalogue.intents(pool)
         if tuple(known.endpoint for known in state.endpoints()) != endpoints:
             state.set_endpoints(endpoints)
             if scraping:

@@ -186,14 +186,15 @@ async def test_a_deleted_pool_is_served_no_more() -> None:
 async def test_pods_are_watched_only_where_a_group_is_held() -> None:
     """One watch per namespace, ended with the last group there."""
     made = await bench("a", "b")
-    assert [watch.kind for watch in made.source.watches] == [Kind.POOL]
+    everywhere = [watch.kind for watch in made.source.watches]
+    assert everywhere == [Kind.POOL, Kind.OBJECTIVE, Kind.REWRITE]
     both = (entry_of(pool_of("a"), Hold.STANDBY, "v"), entry_of(pool_of("b"), Hold.STANDBY, "v"))
     made.holdings.apply(share_with(1, *both))
-    assert [watch.namespace for watch in made.source.watches] == [None, "ns"]
+    assert [watch.namespace for watch in made.source.watches[3:]] == ["ns"]
     made.holdings.apply(share_with(2, both[0]))
-    assert len(made.source.watches) == 2
+    assert len(made.source.watches) == 4
     made.holdings.apply(share_with(3))
-    assert len(made.source.watches) == 1
+    assert len(made.source.watches) == 3
 
 
 async def test_a_lower_epoch_changes_nothing_whatever_it_says() -> None:

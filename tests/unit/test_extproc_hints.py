@@ -1,0 +1,159 @@
+"""What a body says beside its model, for plugins that ask."""
+
+import json
+from typing import Any
+
+import pytest
+
+from epp_worker.extproc.hints import BodyHints
+from epp_worker.extproc.paths import Shape, names_model, path_of, shape_of
+
+
+def hints(shape: Shape, **body: Any) -> BodyHints:
+    return BodyHints(shape, json.dumps(body, separators=(",", ":")).encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [
+        ("/v1/chat/completions", Shape.CHAT),
+        ("/v1/completions", Shape.COMPLETION),
+        ("/openai/deployments/x/chat/completions", Shape.CHAT),
+        ("/v1/chat/completions/", Shape.CHAT),
+        ("/v1/chat/completions/render", Shape.CHAT),
+        ("/v1/completions/render", Shape.COMPLETION),
+        ("/v1/embeddings", Shape.EMBEDDING),
+        ("/v1/responses", Shape.RESPONSE),
+        ("/v1/conversations", Shape.CONVERSATION),
+        ("/v1/images/generations", Shape.IMAGE),
+        ("/v1/messages", Shape.MESSAGES),
+        ("/v1/messages/count_tokens", Shape.MESSAGES),
+        ("/inference/v1/generate", Shape.GENERATE),
+        ("/v1/models", Shape.OTHER),
+        ("/vllm.grpc.engine.VllmEngine/Generate", Shape.OTHER),
+        ("", Shape.OTHER),
+    ],
+)
+def test_the_longest_ending_decides(path: str, shape: Shape) -> None:
+    """As the reference endpoint picker's parsers do."""
+    assert shape_of(path) is shape
+
+
+def test_whose_model_is_optional() -> None:
+    """Image, conversation and token requests may do without, and so may what is not known."""
+    free = {Shape.CONVERSATION, Shape.IMAGE, Shape.GENERATE, Shape.OTHER}
+    assert {shape for shape in Shape if not names_model(shape)} == free
+
+
+def test_where_the_path_stands() -> None:
+    """The first header that there is, without its query."""
+    given = {":path": "/v1/x?a=/b", "x-original-path": "/y"}
+    assert path_of(given.get) == "/v1/x"
+    assert path_of({"x-original-path": "/y", "x-forwarded-path": "/z"}.get) == "/y"
+    assert path_of({"x-forwarded-path": "/z"}.get) == "/z"
+    assert path_of({}.get) == ""
+
+
+@pytest.mark.parametrize(
+    ("made", "prompt"),
+    [
+        (hints(Shape.COMPLETION, prompt="hello"), b"hello"),
+        (hints(Shape.COMPLETION, prompt=["one", "two"]), b"onetwo"),
+        (
+            hints(
+                Shape.CHAT,
+                messages=[
+                    {"role": "system", "content": "be kind"},
+                    {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+                ],
+                tools=[{"name": "t"}],
+            ),
+            b'[{"name":"t"}]systembe kinduserhi',
+        ),
+        (
+            hints(Shape.MESSAGES, system="sys", messages=[{"role": "user", "content": "hi"}]),
+            b"sysuserhi",
+        ),
+        (hints(Shape.RESPONSE, instructions="do", input="this"), b"dothis"),
+        (
+            hints(Shape.RESPONSE, input=[{"role": "user", "content": [{"text": "a"}]}]),
+            b"usera",
+        ),
+        (hints(Shape.EMBEDDING, input=["a", "b"]), b"ab"),
+        (hints(Shape.IMAGE, prompt="a cat"), b"a cat"),
+        (hints(Shape.COMPLETION, prompt="你好🙂"), "你好🙂".encode()),
+    ],
+)
+def test_the_prompt(made: BodyHints, prompt: bytes) -> None:
+    """Tools, roles, contents, in the order in which the model reads them."""
+    assert made.prompt == prompt
+
+
+def test_images_are_part_of_the_prompt() -> None:
+    """Two requests that differ in an image alone differ."""
+
+    def asked(url: str) -> bytes:
+        part = {"type": "image_url", "image_url": {"url": url}}
+        return hints(Shape.CHAT, messages=[{"role": "user", "content": [part]}]).prompt
+
+    assert asked("data:a") != asked("data:b")
+    assert asked("data:a").startswith(b"user")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": None},
+        {"messages": []},
+        {"messages": "x"},
+        {"messages": [None, 1, [], {"content": None, "tool_calls": []}]},
+        {"messages": [{"role": 1, "content": 2}]},
+        {"tools": None, "messages": 7},
+        {"prompt": {"a": [1]}},
+        {"max_tokens": "many", "stream": "true"},
+        {"max_tokens": True},
+        {"max_tokens": 10**30},
+        {"max_tokens": -1},
+    ],
+)
+def test_odd_shapes_lose_hints_and_nothing_else(body: dict[str, Any]) -> None:
+    """No shape raises (kubernetes-sigs/gateway-api-inference-extension#790)."""
+    for shape in Shape:
+        made = hints(shape, **body)
+        assert isinstance(made.prompt, bytes)
+        assert made.token_ids is None
+        assert made.stream is False
+        assert made.max_tokens is None
+
+
+def test_token_ids() -> None:
+    """From a prompt of tokens, or vLLM's own field; a mixed list is none."""
+    assert hints(Shape.COMPLETION, prompt=[1, 2, 3]).token_ids == [1, 2, 3]
+    assert hints(Shape.GENERATE, token_ids=[4, 5]).token_ids == [4, 5]
+    assert hints(Shape.EMBEDDING, input=[6]).token_ids == [6]
+    assert hints(Shape.COMPLETION, prompt=[1, "a"]).token_ids is None
+    assert hints(Shape.COMPLETION, prompt=[True]).token_ids is None
+
+
+def test_stream_and_the_longest_answer() -> None:
+    """`max_completion_tokens` goes before `max_tokens`; vLLM has it in the sampling parameters."""
+    made = hints(Shape.CHAT, stream=True, max_tokens=5, max_completion_tokens=7)
+    assert made.stream
+    assert made.max_tokens == 7
+    assert hints(Shape.RESPONSE, max_output_tokens=9).max_tokens == 9
+    assert hints(Shape.GENERATE, sampling_params={"max_tokens": 3}).max_tokens == 3
+
+
+def test_the_body_is_let_go() -> None:
+    """A plugin that keeps the request does not keep the prompt."""
+    made = hints(Shape.CHAT, messages=[{"role": "user", "content": "x"}], stream=True)
+    assert made.prompt
+    made.forget()
+    assert (made.prompt, made.token_ids, made.stream, made.max_tokens) == (b"", None, False, None)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[" * 200_000, b'{"messages":[NaN]}', b"\xff"])
+def test_what_is_no_json_says_nothing(body: bytes) -> None:
+    """Whatever it is."""
+    made = BodyHints(Shape.CHAT, body)
+    assert (made.prompt, made.token_ids, made.stream, made.max_tokens) == (b"", None, False, None)

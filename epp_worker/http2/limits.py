@@ -78,8 +78,9 @@ class Http2Limits:
     handshake_seconds: float = 10.0
     """The same for a TLS handshake, from its first byte on."""
 
-    max_handshakes: int = 256
-    """TLS handshakes under way at once; more wait, and the oldest gives way to them after 1 s."""
+    max_handshakes: int = 1024
+    """TLS handshakes under way at once; more wait, and the oldest gives way to them after half of
+    `handshake_seconds`: a machine full of gateways that all come back is slow to answer, too."""
 
     keepalive_seconds: float = 30.0
     """Silence after which we ask by PING whether the peer still lives; 0: never."""

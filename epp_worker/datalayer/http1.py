@@ -1,13 +1,22 @@
 """Reading one HTTP/1.1 response as its bytes arrive: just what a metrics page needs.
 
 Content-Length, chunked, or up to the end of the connection. Redirects and every other status than
-200 are failures; nothing is decompressed; everything that the peer can make us hold is bounded.
+200 are failures. The content's type is not looked at: frameworks call a metrics page HTML. Nobody
+is asked for gzip, but a server or sidecar that insists on it is understood. Everything that the
+peer can make us hold is bounded.
 """
 
+import zlib
 from collections.abc import Callable
 
 MAX_HEAD_BYTES = 16 * 1024
+HOLD_BYTES = 128 * 1024
+"""An ordinary page is handed on as one piece, however many packets it came in; what is longer, as
+it arrives."""
 _MAX_SIZE_LINE = 256
+_GZIP_WINDOW = 31
+MAX_GZIP_RATIO = 64
+"""Metrics shrink to a tenth; what shrinks more than this would keep the loop busy on purpose."""
 _FEW_CHUNKS = 2000
 _SMALL_CHUNK_BYTES = 64
 """After so many chunks they must be this long on average: each costs the same time to read."""
@@ -30,6 +39,8 @@ class ResponseReader:
         "_body",
         "_buffer",
         "_chunks",
+        "_inflate",
+        "_inflated",
         "_left",
         "_limit",
         "_part",
@@ -42,8 +53,8 @@ class ResponseReader:
     def __init__(self, body: Callable[[bytes], None], *, limit: int) -> None:
         """
         Args:
-            body: takes the body's bytes, decoded from chunks.
-            limit: most bytes of the whole response.
+            body: takes the body's bytes, decoded from chunks and gzip.
+            limit: most bytes of the whole response, and of its body.
         """
         self.done = False
         self.reusable = False
@@ -55,6 +66,8 @@ class ResponseReader:
         self._part: Callable[[bytes, int], int] = self._head
         self._pieces: list[bytes] = []
         self._chunks = 0
+        self._inflate: zlib._Decompress | None = None
+        self._inflated = 0
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes.
@@ -75,11 +88,34 @@ class ResponseReader:
                 self._buffer = data[at:]
                 break
             at = after
-        if self._pieces:
-            pieces, self._pieces = self._pieces, []
-            self._body(b"".join(pieces))
-        if self.done and at < len(data):
-            self.reusable = False
+        if self.done or self.received > HOLD_BYTES:
+            self._hand_on()
+        if self.done:
+            if at < len(data):
+                self.reusable = False
+            self._check_unzipped()
+
+    def feed_all(self, buffer: bytearray, size: int) -> int:
+        """Take the first `size` bytes of `buffer`, the first of the response.
+
+        Returns where the body begins if they are one response, the whole of it and plain; then it
+        was not handed on. Else -1. Spares an ordinary page two copies and their page faults.
+
+        Raises:
+            BadResponse: see `feed`.
+        """
+        end = buffer.find(b"\r\n\r\n", 0, min(size, MAX_HEAD_BYTES)) + 4
+        if end < 4 or size > self._limit:
+            self.feed(bytes(buffer[:size]))
+            return -1
+        self._head(bytes(buffer[:end]), 0)
+        self.received += end
+        if self._part == self._sized and self._left == size - end and self._inflate is None:
+            self.received = size
+            self.done = True
+            return end
+        self.feed(bytes(buffer[end:size]))
+        return -1
 
     def eof(self) -> None:
         """The peer closed.
@@ -91,6 +127,30 @@ class ResponseReader:
             raise BadResponse("the connection ended inside the response")
         self.done = True
         self.reusable = False
+        self._hand_on()
+        self._check_unzipped()
+
+    def _hand_on(self) -> None:
+        """Give away what was held."""
+        if self._pieces:
+            pieces, self._pieces = self._pieces, []
+            body = b"".join(pieces)
+            self._body(body if self._inflate is None else self._unzip(self._inflate, body))
+
+    def _unzip(self, inflate: "zlib._Decompress", data: bytes) -> bytes:
+        most = min(self._limit, 65_536 + MAX_GZIP_RATIO * self.received) - self._inflated
+        try:
+            found = inflate.decompress(data, most + 1)
+        except zlib.error as error:
+            raise BadResponse("its gzip is broken") from error
+        if len(found) > most:
+            raise BadResponse("more than is allowed comes out of its gzip")
+        self._inflated += len(found)
+        return found
+
+    def _check_unzipped(self) -> None:
+        if self._inflate is not None and not self._inflate.eof:
+            raise BadResponse("its gzip was cut short")
 
     def _head(self, data: bytes, at: int) -> int:
         end = data.find(b"\r\n\r\n", at)
@@ -111,6 +171,11 @@ class ResponseReader:
         return end + 4
 
     def _choose_body(self, headers: dict[bytes, bytes]) -> None:
+        coding = headers.get(b"content-encoding", b"identity")
+        if coding in (b"gzip", b"x-gzip"):
+            self._inflate = zlib.decompressobj(_GZIP_WINDOW)
+        elif coding not in (b"", b"identity"):
+            raise BadResponse(f"its content-encoding is {coding[:32].decode('latin-1')!r}")
         if b"chunked" in headers.get(b"transfer-encoding", b""):
             self._part = self._chunk_size
         elif b"content-length" in headers:

@@ -7,8 +7,8 @@ never given up: it may have been asked before its engine was up.
 
 from fleet.settings.model import ScrapeSettings
 
-FIXED_COST_SECONDS = 0.00025
-"""Processor time of one scrape besides reading the page: task, timers, system calls."""
+FIXED_COST_SECONDS = 0.00004
+"""Processor time of one scrape besides sending, receiving and reading: the loop and its timers."""
 
 FIRST_BACK_OFF_SECONDS = 0.25
 LONGEST_BACK_OFF_SECONDS = 5.0

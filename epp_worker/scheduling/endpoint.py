@@ -9,6 +9,7 @@ from epp_worker.scheduling.subset import join, split_address
 from fleet.model.pools import Endpoint
 
 NEVER = float("-inf")
+NO_ADAPTERS: frozenset[str] = frozenset()
 
 
 class ToldMetrics(NamedTuple):
@@ -44,12 +45,21 @@ class EndpointState:
         failures: failed scrapes since the last good one.
         refused: the last scrape found nobody listening.
         detached: the part of `inflight` that is an estimate.
+        tokens: of our own open requests, prompts and answers as estimated; counted only where a
+            plugin asks for it.
+        lora_running: LoRA adapters that requests are being computed with, as last scraped.
+        lora_waiting: LoRA adapters that queued requests wait for.
+        lora_max: LoRA adapters that may run at once; None = unknown.
+        block_size: tokens in a block of the KV cache; None = unknown.
+        blocks: blocks of the KV cache; None = unknown.
         headers_reply: prebuilt ext_proc answer that names this endpoint.
         touched: called at each change of the counts and the metrics, if somebody follows.
     """
 
     __slots__ = (
         "address",
+        "block_size",
+        "blocks",
         "detached",
         "endpoint",
         "failures",
@@ -60,9 +70,13 @@ class EndpointState:
         "ip",
         "key",
         "kv",
+        "lora_max",
+        "lora_running",
+        "lora_waiting",
         "metrics_at",
         "refused",
         "running",
+        "tokens",
         "touched",
         "waiting",
     )
@@ -85,6 +99,12 @@ class EndpointState:
         self.failures = 0
         self.refused = False
         self.detached = Detached()
+        self.tokens = 0
+        self.lora_running = NO_ADAPTERS
+        self.lora_waiting = NO_ADAPTERS
+        self.lora_max: int | None = None
+        self.block_size: int | None = None
+        self.blocks: int | None = None
         self.headers_reply = pick_reply(endpoint.address)
         self.touched: Touched | None = None
 
@@ -115,6 +135,22 @@ class EndpointState:
         news = before != (waiting, running, kv, 0, self.inflight_seen)
         if self.touched is not None and (news or open_before != self.inflight):
             self.touched(self)
+
+    def described(
+        self,
+        *,
+        lora_running: frozenset[str],
+        lora_waiting: frozenset[str],
+        lora_max: int | None,
+        block_size: int | None,
+        blocks: int | None,
+    ) -> None:
+        """Note what a good scrape says besides; what its page did not have is unknown again."""
+        self.lora_running = lora_running
+        self.lora_waiting = lora_waiting
+        self.lora_max = lora_max
+        self.block_size = block_size
+        self.blocks = blocks
 
     def _settle(self, at: float, inflight: int) -> None:
         """Let go of detached requests that the figures of a scrape leave no room for."""

@@ -11,6 +11,13 @@ from fleet.model.identity import GroupKey, PoolId, PoolRef, PoolReference, host_
 ALSO_SERVE = "epp-fleet.dev/also-serve"
 """Annotation of a pool: a second Service that leads to it, while gateways move over."""
 
+ENGINE_LABELS = ("llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type")
+"""Labels of a pod that name its inference engine, by rank."""
+
+ACTIVE_PORTS = ("llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports")
+"""Annotations of a pod that limit it to some of its pool's target ports, by rank: a list with
+commas. Without one all are active."""
+
 DEFAULT_PICKER_PORT = 9002
 """Of a pool that names no endpoint picker, and of `extensionRef.portNumber` when absent."""
 
@@ -87,6 +94,8 @@ class Pod:
     Attributes:
         ready: Ready condition True, no deletionTimestamp, phase neither Failed nor Succeeded, and
             an IP is known.
+        active_ports: the only ports at which it is an endpoint; None = all of its pool's.
+        fault: what is wrong with it though it can be used, for people; "" for nothing.
     """
 
     namespace: str
@@ -96,6 +105,14 @@ class Pod:
     ip: str
     ready: bool
     annotations: Mapping[str, str] = field(default_factory=dict)
+    active_ports: frozenset[int] | None = None
+    fault: str = ""
+
+    @property
+    def engine(self) -> str:
+        """The inference engine that its labels name; "" for none."""
+        named = (self.labels.get(label, "") for label in ENGINE_LABELS)
+        return next((name for name in named if name), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +142,16 @@ class Endpoint:
     Attributes:
         address: `ip:port` as it goes on the wire, IPv6 as `[::1]:8000`.
         rank: index of the port in the pool's targetPorts.
+        engine: the inference engine by the pod's label; "" = none is named.
+        labels: of the pod.
     """
 
     pod: str
     pod_uid: str
     address: str
     rank: int
+    engine: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 def join_host_port(ip: str, port: int) -> str:
@@ -143,14 +164,18 @@ def join_host_port(ip: str, port: int) -> str:
 
 
 def endpoints_of(pool: Pool, pods: Iterable[Pod]) -> tuple[Endpoint, ...]:
-    """The ready endpoints of `pool` among `pods`, ordered by pod name and rank."""
+    """The ready endpoints of `pool` among `pods`, ordered by pod name and rank.
+
+    A port that a pod has not active is no endpoint; the others keep their ranks.
+    """
     chosen = sorted(
         (pod for pod in pods if pod.ready and pool.selects(pod)), key=lambda pod: pod.name
     )
     return tuple(
-        Endpoint(pod.name, pod.uid, join_host_port(pod.ip, port), rank)
+        Endpoint(pod.name, pod.uid, join_host_port(pod.ip, port), rank, pod.engine, pod.labels)
         for pod in chosen
         for rank, port in enumerate(pool.target_ports)
+        if pod.active_ports is None or port in pod.active_ports
     )
 
 

@@ -24,6 +24,7 @@ from fleet.kube.listwatch_cache import Delta, Key
 from fleet.kube.listwatch_condition import Condition, Counters
 from fleet.kube.listwatch_events import Collection
 from fleet.kube.listwatch_pace import Pace
+from fleet.model import Pod
 from fleet.settings.model import KubernetesSettings
 from fleet.sources.contract import Kind, Listener, Object, ObjectKey, Problem, Watch
 from fleet.sources.kubernetes_copy import RankedCopy, Reading
@@ -66,6 +67,7 @@ class KubeSource:
         self._copy = RankedCopy()
         self._feeds: dict[_Feed, ListWatch[Object]] = {}
         self._counters: dict[str, Counters] = {}
+        self._marred: dict[tuple[_Feed, ObjectKey], str] = {}
         self._kinds: set[Kind] = set()
         self._pods_wanted: Counter[str | None] = Counter()
         self._closing: set[asyncio.Task[None]] = set()
@@ -104,7 +106,8 @@ class KubeSource:
         return self._copy.objects(kind, namespace)
 
     def problems(self) -> tuple[Problem, ...]:
-        """See `Source.problems`: lists and watches that fail, then objects that are skipped."""
+        """See `Source.problems`: lists and watches that fail, objects that are skipped, and pods
+        of which something is left out."""
         failing = [
             Problem(condition.path, condition.failing)
             for condition in self.conditions()
@@ -115,7 +118,11 @@ class KubeSource:
             for feed, loop in self._feeds.items()
             for key, fault in loop.faults.items()
         ]
-        return (*failing, *skipped)
+        marred = {
+            Problem(f"{_collection(feed, key.namespace).path}/{key.name}", fault): None
+            for (feed, key), fault in self._marred.items()
+        }
+        return (*failing, *skipped, *marred)
 
     def age(self) -> float:
         """See `Source.age`: of the watch that is furthest behind; 0 if nothing is watched."""
@@ -181,15 +188,21 @@ class KubeSource:
     def _end(self, feed: _Feed) -> None:
         loop = self._feeds.pop(feed)
         loop.stop()
-        self._copy.read(
-            feed.kind, feed.rank, [Reading(ObjectKey(*key), None) for key in list(loop.values)]
-        )
+        gone = [Reading(ObjectKey(*key), None) for key in list(loop.values)]
+        self._take(feed, gone)
         task = asyncio.create_task(loop.close(), name=f"end of {feed}")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
     def _read(self, feed: _Feed, deltas: Sequence[Delta[Object]]) -> None:
-        readings = [Reading(ObjectKey(*delta.key), delta.new) for delta in deltas]
+        self._take(feed, [Reading(ObjectKey(*delta.key), delta.new) for delta in deltas])
+
+    def _take(self, feed: _Feed, readings: Sequence[Reading]) -> None:
+        for key, value in readings:
+            if isinstance(value, Pod) and value.fault:
+                self._marred[feed, key] = value.fault
+            elif self._marred:
+                self._marred.pop((feed, key), None)
         self._copy.read(feed.kind, feed.rank, readings)
 
     def _list_came(self, kind: Kind) -> None:

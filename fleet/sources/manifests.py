@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from fleet.errors import ManifestError
+from fleet.model import Pod
 from fleet.sources.contract import Change, Kind, Object, ObjectKey, Problem
 from fleet.sources.identify import Identity, identify
 from fleet.sources.parse import expand, parse
@@ -202,8 +203,10 @@ def merge(files: Mapping[str, FileHolding]) -> Snapshot:
                     )
                 )
     objects: dict[Kind, dict[ObjectKey, Object]] = {kind: {} for kind in Kind}
-    for (kind, name), (_, held) in chosen.items():
+    for (kind, name), (path, held) in chosen.items():
         objects[kind][name] = held.value
+        if isinstance(held.value, Pod) and held.value.fault:
+            problems.append(Problem(f"{path}, {held.place}", held.value.fault))
     known = {held.identity: held.value for _, held in chosen.values()}
     return Snapshot(objects, known, tuple(problems))
 

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 
 from fleet.errors import ManifestError
 from fleet.model import FailureMode, GroupKey, Pod, Pool, PoolRef, Service
-from fleet.model.pools import DEFAULT_PICKER_PORT
+from fleet.model.pools import ACTIVE_PORTS, DEFAULT_PICKER_PORT
 from fleet.sources.contract import Kind, Object, ObjectKey
-from fleet.sources.fields import Field, is_dns_label, is_label_value, shown, spec_of
+from fleet.sources.fields import MAX_PORT, Field, is_dns_label, is_label_value, shown, spec_of
 from fleet.sources.identify import OLD_POOL_API, Identity, uid_of
 from fleet.sources.parse_objectives import parse_objective, parse_rewrite
 
 MAX_TARGET_PORTS = 8
 MAX_SELECTOR_LABELS = 64
+MAX_ACTIVE_PORTS = 64
+"""Ports of a pod's annotation; a pool has eight. What follows is one text that is no port."""
 
 
 def parse(
@@ -166,8 +168,14 @@ def _failure_mode(ref: Field) -> FailureMode:
 
 
 def parse_pod(key: ObjectKey, top: Field) -> Pod:
-    """A Pod; see `fleet.model.Pod` for what makes it ready."""
+    """A Pod; see `fleet.model.Pod` for what makes it ready.
+
+    Ports that its annotation names and that are none are left out, and a fault of the pod; an
+    annotation with nothing else says nothing.
+    """
     metadata, status = top.get("metadata"), top.get("status")
+    annotations = metadata.get("annotations").texts()
+    ports, fault = _active_ports(metadata.get("annotations"), annotations)
     ip = _ip(status)
     ready = (
         bool(ip)
@@ -182,8 +190,33 @@ def parse_pod(key: ObjectKey, top: Field) -> Pod:
         labels=metadata.get("labels").texts(),
         ip=ip,
         ready=ready,
-        annotations=metadata.get("annotations").texts(),
+        annotations=annotations,
+        active_ports=ports,
+        fault=fault,
     )
+
+
+def _active_ports(
+    field: Field, annotations: Mapping[str, str]
+) -> tuple[frozenset[int] | None, str]:
+    """The active ports that a pod's annotations name (None = all), and what is wrong with them."""
+    name = next((name for name in ACTIVE_PORTS if name in annotations), None)
+    if name is None:
+        return None, ""
+    texts = [text.strip() for text in annotations[name].split(",", MAX_ACTIVE_PORTS)]
+    texts = [text for text in texts if text]
+    bad = next((text for text in texts if not _is_port(text)), None)
+    ports = frozenset(int(text) for text in texts if _is_port(text))
+    if bad is None:
+        return ports, ""
+    fault = Field(field.subject, f"{field.path}[{name}]", bad).fault(
+        f"{shown(bad)} is no port", "give ports from 1 to 65535 with commas between"
+    )
+    return ports or None, str(fault)
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MAX_PORT
 
 
 def _ip(status: Field) -> str:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from epp_worker.datalayer.engines import VLLM, Engine
 from epp_worker.datalayer.fetch import MetricsConnection, ScrapeFailed
+from epp_worker.datalayer.metrics_text import EngineMetrics
 from epp_worker.datalayer.scraper import Scraper
 from epp_worker.scheduling.pool import PoolState
 from fleet.clock import SystemClock
@@ -45,13 +47,23 @@ def connection(address: str, *, limit: int = 64 * MIB) -> MetricsConnection:
     return MetricsConnection(host, int(port), limit=limit, now=time.monotonic)
 
 
+async def fetch(reader: MetricsConnection, engine: Engine = VLLM) -> EngineMetrics:
+    """What one fetch comes to."""
+    done: asyncio.Future[EngineMetrics | Exception] = asyncio.get_running_loop().create_future()
+    reader.fetch(engine, done.set_result)
+    async with asyncio.timeout(30):
+        result = await done
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
 async def fetched(data: bytes, *, reset: bool = False) -> float | str | None:
     """The queue length on a page that was answered with `data`, or what was wrong with it."""
     async with served(answering(data, reset=reset)) as address:
         reader = connection(address)
         try:
-            async with asyncio.timeout(30):
-                return (await reader.fetch()).waiting
+            return (await fetch(reader)).waiting
         except ScrapeFailed as error:
             return str(error)
         finally:

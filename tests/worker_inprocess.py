@@ -15,7 +15,7 @@ from epp_worker.main import Listeners
 from epp_worker.process import PATH
 from epp_worker.surroundings import Surroundings
 from epp_worker.worker import Worker
-from fleet.certificates import Certificates
+from fleet.certificates import Certificates, ServingTls
 from fleet.clock import SystemClock
 from fleet.control.codec import decode_up, encode
 from fleet.control.messages import (
@@ -115,6 +115,7 @@ async def running_worker(
     worker_settings: WorkerSettings | None = None,
     bounds: BoundSettings | None = None,
     certificates: Certificates | None = None,
+    tls: ServingTls | None = None,
     source: Source | None = None,
     worker_id: str = "worker-0",
     store: Store | None = None,
@@ -124,6 +125,7 @@ async def running_worker(
 
     Args:
         certificates: of its internal port; None = it speaks plaintext.
+        tls: of its gateways' port; the same.
         store: closed with it; None = one in memory, of its own.
     """
     clock = SystemClock()
@@ -151,6 +153,7 @@ async def running_worker(
             clock,
             random.Random(1),
             certificates=certificates,
+            tls=tls,
         ),
         fatal=fatal.append,
         refused=refused.append,

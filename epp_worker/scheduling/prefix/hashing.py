@@ -30,8 +30,15 @@ def _blocks(size: int) -> struct.Struct:
     return struct.Struct(f"{size}s")
 
 
+@lru_cache(maxsize=256)
+def _model_seed(model: str) -> int:
+    return xxh64_intdigest(model.encode(errors="surrogatepass"))
+
+
 def seed(model: str, salt: str = "") -> int:
     """What the first block is hashed with: prompts of other models or salts share nothing."""
+    if not salt:
+        return _model_seed(model)
     return xxh64_intdigest((model + salt).encode(errors="surrogatepass"))
 
 

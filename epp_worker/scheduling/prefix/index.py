@@ -117,16 +117,11 @@ class Holding:
         if blocks <= 0:
             return
         bit, shards = self.bit, self._shards
-        last, left = 0, 0
         for block in self.recency.evict(blocks):
             shard = shards[block & _SHARD]
-            held = shard.get(block, 0)
-            if held is not last:
-                last, left = held, held & ~bit
-            if left:
-                shard[block] = left
-            elif held:
-                del shard[block]
+            held = shard.pop(block, bit)
+            if held != bit:
+                shard[block] = held & ~bit
 
 
 class PrefixIndex:
@@ -143,6 +138,8 @@ class PrefixIndex:
         self._gets = [shard.get for shard in self._shards]
         self._holdings: dict[str, Holding] = {}
         self._of: dict[object, Holding] = {}
+        self._asked: Sequence[object] = ()
+        self._asked_lanes: list[int] = []
         self._leaving: list[Holding] = []
         self._departed: dict[str, None] = {}
         self._free: list[int] = []
@@ -158,6 +155,8 @@ class PrefixIndex:
             holding = self._hold(identity(known.endpoint))
             of[known] = holding
         self._of = of
+        self._asked = ()
+        self._asked_lanes = []
         kept = set(of.values())
         for holding in [each for each in self._holdings.values() if each not in kept]:
             del self._holdings[holding.key]
@@ -221,10 +220,15 @@ class PrefixIndex:
         data = total.to_bytes(self._lanes * _LANE_BYTES, "little")
         return _lanes_of(self._lanes).unpack(data)
 
-    def lanes(self, endpoints: Iterable[object]) -> list[int]:
+    def lanes(self, endpoints: Sequence[object]) -> list[int]:
         """The lanes of endpoints that are listed."""
+        if endpoints is self._asked:
+            return self._asked_lanes
         of = self._of
-        return [of[endpoint].lane for endpoint in endpoints]
+        lanes = [of[endpoint].lane for endpoint in endpoints]
+        if type(endpoints) is tuple:
+            self._asked, self._asked_lanes = endpoints, lanes
+        return lanes
 
     def knows(self, endpoint: object) -> bool:
         """Whether an endpoint is listed."""

@@ -44,8 +44,8 @@ class PrefixCacheScorer(_Asking):
     def score(self, request: PickRequest, candidates: Candidates) -> Sequence[float]:
         """See `Scorer.score`: w * min(1, tokens/scale)^2 + (1-w) * blocks/total."""
         match = self._producer.match(request, candidates)
-        if not match.total:
-            return [0.0] * len(candidates)
+        if not match.found:
+            return match.blocks
         share = (1.0 - self._weight) / match.total
         if not self._weight:
             return [blocks * share for blocks in match.blocks]
@@ -78,7 +78,7 @@ class PrefixCacheAffinityFilter(_Asking):
         if wanted.exploration_probability and self._random() < wanted.exploration_probability:
             return candidates
         match = self._producer.match(request, candidates)
-        if not match.total:
+        if not match.found:
             return candidates
         sticky: list[EndpointState] = []
         others: list[EndpointState] = []

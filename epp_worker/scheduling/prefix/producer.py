@@ -37,14 +37,16 @@ class Match(NamedTuple):
     """What a request finds.
 
     Attributes:
-        blocks: of the prompt that each candidate has, in their order.
+        blocks: of the prompt that each candidate has, in their order; not to be changed.
         total: blocks of the prompt; 0 = it has no prompt that is known.
         block_tokens: tokens in a block.
+        found: whether any endpoint has a part of it.
     """
 
     blocks: Sequence[int]
     total: int
     block_tokens: int
+    found: bool = True
 
 
 class _Asked(NamedTuple):
@@ -82,10 +84,10 @@ class ApproxPrefixCache:
         if asked.counts is None:
             if len(self._zeros) != len(candidates):
                 self._zeros = [0] * len(candidates)
-            return Match(self._zeros, len(asked.chain), asked.block_tokens)
+            return Match(self._zeros, len(asked.chain), asked.block_tokens, found=False)
         index = self._index()
         counts = asked.counts
-        blocks = [] if index is None else [counts[lane] for lane in index.lanes(candidates)]
+        blocks = [counts[lane] for lane in index.lanes(candidates)] if index is not None else []
         return Match(blocks, len(asked.chain), asked.block_tokens)
 
     def picked(self, request: PickRequest, chosen: "EndpointState") -> None:

@@ -1,9 +1,9 @@
 """The prefix index as a followed slot: what stand-bys are told of it.
 
 A piece lists, per endpoint, paths: blocks that follow each other on one chain, in the order in
-which they were used. What one request touched is one path; a beginning that a later request took
-over is told with that one alone. So a follower that applies them in order has the same blocks in
-the same order as the owner.
+which they were used. A snapshot's paths are what each turn still has; a change is told as the whole
+chain of its request, so that the follower uses again what the owner used again. A follower that
+applies them in order has the same blocks in the same order as the owner.
 """
 
 from array import array
@@ -17,6 +17,8 @@ from epp_worker.scheduling.prefix.recency import HASH_BYTES
 
 PREFIX = "prefix"
 MAX_KEY_CHARS = 512
+JOURNAL_BYTES = 4 * 1024 * 1024
+"""Chains that wait to be told; beyond it only what their turns still have is told."""
 
 _Rows = list[tuple[str, int, list[bytes]]]
 _encoder = msgspec.msgpack.Encoder()
@@ -34,7 +36,8 @@ class PrefixSlot:
 
     def __init__(self, budget: Budget) -> None:
         self.index = PrefixIndex(budget)
-        self._journal: dict[tuple[Holding, int], None] = {}
+        self._journal: dict[tuple[Holding, int], bytes] = {}
+        self._journal_bytes = 0
         self._changed: Callable[[], None] | None = None
         self._quiet = False
 
@@ -46,6 +49,7 @@ class PrefixSlot:
         """See `StateSlot.record`."""
         self._changed = changed
         self._journal.clear()
+        self._journal_bytes = 0
         self.index.told = None if changed is None else self._note
 
     def _note(self, holding: Holding, turn: int) -> None:
@@ -53,13 +57,21 @@ class PrefixSlot:
             return
         if not self._journal:
             self._changed()
-        self._journal[holding, turn] = None
+        chain = holding.recency.turn(turn) or b""
+        if self._journal_bytes + len(chain) > JOURNAL_BYTES:
+            chain = b""
+        self._journal[holding, turn] = chain
+        self._journal_bytes += len(chain)
         if len(self._journal) > 2 * sum(len(each.recency) for each in self.index.holdings()) + 64:
-            self._journal = {
-                (owner, number): None
-                for owner, number in self._journal
-                if owner.recency.turn(number) is not None
-            }
+            self._forget_the_superseded()
+
+    def _forget_the_superseded(self) -> None:
+        self._journal = {
+            (owner, number): chain
+            for (owner, number), chain in self._journal.items()
+            if owner.recency.turn(number) is not None
+        }
+        self._journal_bytes = sum(map(len, self._journal.values()))
 
     def snapshot(self, limit: int) -> Iterator[bytes]:
         """See `StateSlot.snapshot`."""
@@ -80,17 +92,24 @@ class PrefixSlot:
         """See `StateSlot.drain_delta`."""
         piece = _Piece(limit)
         done = []
-        for entry in self._journal:
+        for entry, chain in self._journal.items():
             if piece.full:
                 break
             done.append(entry)
             holding, number = entry
-            path = holding.recency.turn(number)
-            if path is not None and not holding.gone:
-                piece.add(holding, path)
+            left = holding.recency.turn(number)
+            if left is not None and not holding.gone:
+                piece.add(holding, self._used(holding, chain, left))
         for entry in done:
-            del self._journal[entry]
+            self._journal_bytes -= len(self._journal.pop(entry))
         return piece.encoded() if piece.rows else None
+
+    def _used(self, holding: Holding, chain: bytes, left: bytes) -> bytes:
+        """The whole chain, unless its beginning was evicted since: then what is left of it."""
+        if len(left) >= len(chain):
+            return left
+        (first,) = array("Q", chain[:HASH_BYTES])
+        return chain if self.index.has(holding, first) else left
 
     def apply(self, origin: str, data: bytes, *, relay: bool) -> None:
         """See `StateSlot.apply`."""

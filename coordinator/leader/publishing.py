@@ -1,6 +1,6 @@
 """One map becomes public: store, then routes, then workers, with nothing waited for in between.
-A map of nothing but first placements goes to the workers before the routes: they list their pods
-while thousands of routes are written, and nobody else is to be relieved.
+A map that relieves nobody (first placements, the beginning of planned moves) goes to the workers
+before the routes: they open their pools while thousands of routes are looked at or written.
 
 In that order a leader that lost its lease is stopped by the store before it touches anything else
 (where the lease is there; else the store is written behind, see `coordinator.leader.storing`), and
@@ -77,11 +77,12 @@ class Publisher:
             worker: share if worker in changed else self._shares[worker]
             for worker, share in shares.items()
         }
-        only_first = bool(changes) and not any(change.source for change in changes)
-        if only_first:
+        renewed = whole and not changes  # of a new term, or after a doubt: nothing has begun
+        relieves = renewed or any(change.source for change in changes)
+        if not relieves:
             self._links.assign(self._shares, changed)
         await self._routes.follow(shard_map)
-        if not only_first:
+        if relieves:
             self._links.assign(self._shares, changed)
         self._tell(shard_map, changes)
 

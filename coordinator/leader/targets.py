@@ -37,7 +37,11 @@ class _Input:
 
 
 class Targets:
-    """The last placement of one term and what it followed from."""
+    """The last placement of one term and what it followed from.
+
+    Attributes:
+        placements: how many there were: whatever `of` says stays until the next.
+    """
 
     def __init__(self, settings: PlacementSettings) -> None:
         self._settings = settings
@@ -48,6 +52,7 @@ class Targets:
         self._groups: Groups | None = None
         self._pins: Mapping[GroupKey, Pin] | None = None
         self._placed = 0.0
+        self.placements = 0
         self._pace = BalancePace(settings)
         self._rollout = RolloutWatch(settings)
         self._quarantine = Quarantine(settings)
@@ -114,6 +119,7 @@ class Targets:
             self._pace.moved(now)
         self._cap = plan.cap
         self._input, self._groups, self._pins, self._placed = given, groups, pins, now
+        self.placements += 1
 
     def _read(
         self,

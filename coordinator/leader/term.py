@@ -31,23 +31,19 @@ from coordinator.leader.publishing import Publisher
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.leader.settling import Informed, Muster, settled
 from coordinator.leader.signals import Signals
+from coordinator.leader.stillness import Stillness
 from coordinator.leader.storewatch import StoreWatch
 from coordinator.leader.storing import StoreBehind, StoreFirst, Storing
 from coordinator.leader.surroundings import Surroundings
 from coordinator.leader.targets import Targets
 from coordinator.membership import Membership
-from coordinator.planning import NO_BACKLOG, Next, Pending, Situation, plan
+from coordinator.planning import NO_BACKLOG, Next, Pending, Situation
 from coordinator.routes.contract import Route
 from coordinator.statuses import Holdings, statuses
 from coordinator.verdicts import Death, Judgement
 from fleet.control.messages import LeaderHello
 from fleet.errors import StoreRefused, StoreUnavailable
-from fleet.model import (
-    EpochVersion,
-    GroupKey,
-    Member,
-    ShardMap,
-)
+from fleet.model import EpochVersion, GroupKey, Member, ShardMap
 from fleet.telemetry import RateLimited
 
 log = logging.getLogger(__name__)
@@ -97,6 +93,7 @@ class LeaderTerm:
             clock=self._clock,
         )
         self._targets = Targets(settings.placement)
+        self._plans = Stillness()
         self._holdings = Holdings()
         self._loud = RateLimited(log, self._clock)
         self._links: Links
@@ -333,7 +330,7 @@ class LeaderTerm:
         if previous is not None and previous.version.epoch != epoch:
             self._whole = True
         version = EpochVersion(epoch, max(self._version, self._signals.seen_version) + 1)
-        outcome = plan(
+        outcome = self._plans.next(
             Situation(
                 fleet=self._settings.fleet,
                 leader=self._leadership.term.leader,
@@ -349,7 +346,7 @@ class LeaderTerm:
                 wall=self._clock.wall(),
                 move_deadline_seconds=self._settings.coordinator.move_deadline_seconds,
             ),
-            self._targets.of,
+            self._targets,
         )
         shard_map = outcome.shard_map
         if shard_map is None and self._whole and previous is not None:

@@ -11,8 +11,8 @@ format above ours + 1 is refused. Whatever cannot be read raises FormatError nam
 import contextlib
 import re
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
@@ -71,8 +71,7 @@ class _ShareDocument:
     entries: tuple[ShareEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _MemberDocument:
+class _MemberDocument(msgspec.Struct, frozen=True):
     format: int
     id: str
     incarnation: str
@@ -84,8 +83,8 @@ class _MemberDocument:
     started: float = 0.0
     draining: bool = False
     seen: EpochVersion = NONE
-    holds: tuple[tuple[GroupKey, Hold], ...] = ()
-    load: Load = field(default_factory=Load)
+    holds: msgspec.Raw = msgspec.Raw(b"[]")
+    load: Load = Load()
     applied: EpochVersion = NONE
 
 
@@ -129,6 +128,7 @@ _maps: Final = msgspec.json.Decoder(_MapDocument)
 _rings: Final = msgspec.json.Decoder(RingSpec)
 _shares: Final = msgspec.json.Decoder(_ShareDocument)
 _members: Final = msgspec.json.Decoder(_MemberDocument)
+_holds: Final = msgspec.json.Decoder(tuple[tuple[GroupKey, Hold], ...])
 _leaders: Final = msgspec.json.Decoder(LeaderRecord)
 _moves: Final = msgspec.json.Decoder(_MoveDocument)
 _batches: Final = msgspec.json.Decoder(_BatchDocument)
@@ -218,14 +218,42 @@ def encode_member(member: Member) -> bytes:
             started=member.started,
             draining=member.draining,
             seen=member.seen,
-            holds=tuple(member.holds.items()),
+            holds=msgspec.Raw(_encoder.encode(tuple(member.holds.items()))),
             load=member.load,
             applied=member.applied,
         )
     )
 
 
-def decode_member(raw: bytes, key: str) -> Member:
+class KnownHolds:
+    """What each member said of its groups last. A beat seldom says anything new there, and it is
+    nearly all that a beat is made of: of 200 groups it takes 0.3 ms, of the rest 0.02.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[bytes, Mapping[GroupKey, Hold]]] = {}
+
+    def read(self, worker: str, raw: bytes, key: str) -> Mapping[GroupKey, Hold]:
+        """The same object as long as the bytes are the same.
+
+        Raises:
+            FormatError: damaged.
+        """
+        known = self._known.get(worker)
+        if known is not None and known[0] == raw:
+            return known[1]
+        pairs = _read(_holds, raw, key)
+        holds = dict(pairs)
+        self._known[worker] = (raw, holds)
+        return holds
+
+    def keep(self, workers: Container[str]) -> None:
+        """Forget all but these."""
+        for worker in [worker for worker in self._known if worker not in workers]:
+            del self._known[worker]
+
+
+def decode_member(raw: bytes, key: str, known: KnownHolds | None = None) -> Member:
     """Read what `encode_member` wrote.
 
     Raises:
@@ -233,6 +261,7 @@ def decode_member(raw: bytes, key: str) -> Member:
     """
     document = _read(_members, raw, key)
     _check_format(document.format, key)
+    holds = (known or KnownHolds()).read(document.id, bytes(document.holds), key)
     return Member(
         id=document.id,
         incarnation=document.incarnation,
@@ -244,7 +273,7 @@ def decode_member(raw: bytes, key: str) -> Member:
         started=document.started,
         draining=document.draining,
         seen=document.seen,
-        holds=dict(document.holds),
+        holds=holds,
         load=document.load,
         applied=document.applied,
     )

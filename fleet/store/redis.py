@@ -66,6 +66,7 @@ class RedisStore:
         self._leader, self._epoch = self._key("leader"), self._key("epoch")
         self._members, self._beats = self._key("members"), self._key("beats")
         self._unreadable: set[str] = set()
+        self._holds = codec.KnownHolds()
         self._map, self._ring, self._moves = self._key("map"), self._key("ring"), self._key("moves")
 
     def errors(self) -> Mapping[str, int]:
@@ -115,7 +116,8 @@ class RedisStore:
         found, unreadable = [], set()
         for name, raw in members:
             try:
-                member = codec.decode_member(raw, f"{self._members} {_text(name)}")
+                key = f"{self._members} {_text(name)}"
+                member = codec.decode_member(raw, key, self._holds)
                 self._same(self._members, member.id, _text(name))
             except FormatError as error:
                 unreadable.add(str(error))
@@ -126,6 +128,7 @@ class RedisStore:
         for fault in sorted(unreadable - self._unreadable):
             log.error("member left out, its value cannot be read", extra={"error": fault})
         self._unreadable = unreadable
+        self._holds.keep({each.member.id for each in found})
         return tuple(found)
 
     async def forget(self, guard: Guard, worker: str, incarnation: str) -> None:

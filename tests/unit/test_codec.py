@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from dataclasses import replace
 
 import pytest
 
@@ -96,6 +97,25 @@ def test_a_share_reads_back_equal() -> None:
 def test_a_member_reads_back_equal() -> None:
     """With its holds, which are keyed by group."""
     assert codec.decode_member(codec.encode_member(MEMBER), "k") == MEMBER
+
+
+def test_what_a_member_holds_is_read_once_as_long_as_it_says_the_same() -> None:
+    """Its load changes with every beat, its groups hardly ever; no beat shows through another."""
+    known = codec.KnownHolds()
+    first = codec.decode_member(codec.encode_member(MEMBER), "k", known)
+    busier = replace(MEMBER, load=Load(7.0, 3, 1.0))
+    second = codec.decode_member(codec.encode_member(busier), "k", known)
+    assert (first, second) == (MEMBER, busier)
+    assert second.holds is first.holds
+    empty = replace(MEMBER, holds={})
+    assert codec.decode_member(codec.encode_member(empty), "k", known) == empty
+    assert codec.decode_member(codec.encode_member(MEMBER), "k", known) == MEMBER
+    other = replace(MEMBER, id="another", holds={})
+    assert codec.decode_member(codec.encode_member(other), "k", known) == other
+    known.keep({"another"})
+    again = codec.decode_member(codec.encode_member(MEMBER), "k", known)
+    assert again == MEMBER
+    assert again.holds is not first.holds
 
 
 def moves(count: int) -> list[Move]:

@@ -88,7 +88,7 @@ async def test_store_then_routes_then_workers() -> None:
     ("sources", "expected"),
     [(["", ""], ["store", "workers", "routes"]), (["", "w1"], ["store", "routes", "workers"])],
 )
-async def test_nothing_but_first_placements_reach_the_workers_before_the_routes(
+async def test_first_placements_reach_the_workers_before_the_routes(
     sources: list[str], expected: list[str]
 ) -> None:
     """They list their pods meanwhile; a group that was somebody's keeps the order."""
@@ -99,6 +99,13 @@ async def test_nothing_but_first_placements_reach_the_workers_before_the_routes(
     ]
     await world.publisher.publish(a_map(1, {"g0": "w0", "g1": "w0"}), RING, changes, whole=True)
     assert world.acts == expected
+
+
+async def test_the_beginning_of_a_move_reaches_the_workers_before_the_routes() -> None:
+    """It changes no route, and looking at those of ten thousand groups takes its time."""
+    world = World()
+    await world.publisher.publish(a_map(1, {"a": "w0"}), RING, [], whole=False)
+    assert world.acts == ["store", "workers", "routes"]
 
 
 @pytest.mark.parametrize(

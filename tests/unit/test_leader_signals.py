@@ -1,12 +1,14 @@
 """What links and the store tell, and what of it wakes the leader or raises its epoch."""
 
 import asyncio
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from coordinator.leader.signals import Signals
 from coordinator.membership import Membership
-from fleet.clock import SystemClock
+from fleet.clock import Clock, SystemClock
 from fleet.control.messages import HoldReport, Report
 from fleet.model import Addresses, EpochVersion, GroupKey, Hold, Load, Member
 from fleet.settings.model import MembershipSettings
@@ -18,8 +20,8 @@ WORKER = Member("w0", "i", Addresses("w0:1", "w0:2", "w0:3", "w0:4"))
 
 
 class World:
-    def __init__(self) -> None:
-        clock = SystemClock()
+    def __init__(self, clock: Clock | None = None) -> None:
+        clock = clock or SystemClock()
         self.higher: list[int] = []
         self.signals = Signals(
             Membership(MembershipSettings(), now=clock.monotonic()),
@@ -55,6 +57,53 @@ async def test_a_heartbeat_without_news_does_not_wake_the_leader() -> None:
     assert await world.woke()
     world.signals.reported(WORKER, report(draining=True))
     assert await world.woke()
+
+
+async def test_reports_that_say_the_same_leave_the_same_object() -> None:
+    """Also where only the share that was applied is another; any other word is a new one."""
+    world = World()
+    world.signals.reported(WORKER, report())
+    first = world.signals.told["w0"]
+    world.signals.reported(WORKER, msgspec.structs.replace(report(), version=EpochVersion(5, 2)))
+    second = world.signals.told["w0"]
+    assert second.version == EpochVersion(5, 2)
+    assert second.holds is first.holds
+    world.signals.reported(WORKER, report(synced=False))
+    assert not world.signals.told["w0"].holds[A].synced
+    world.signals.reported(WORKER, report())
+    assert world.signals.told["w0"].holds == first.holds
+
+
+@pytest.mark.looptime
+async def test_a_rate_that_stays_the_same_is_counted_again_after_a_while() -> None:
+    """What a new owner counts is believed once it has counted long enough, also if it never
+    changes (see `GroupLoads`)."""
+    world = World(LoopClock())
+    other = replace(WORKER, id="w1")
+    world.signals.hello(other)
+    world.signals.reported(WORKER, report(rate=9.0))
+    world.signals.reported(other, report(rate=1.0))
+    assert world.signals.loads == {A: 9.0}
+    for _ in range(70):
+        await asyncio.sleep(0.5)
+        world.signals.reported(other, report(rate=1.0))
+    assert world.signals.loads == {A: 1.0}
+
+
+async def test_loads_of_groups_that_are_no_more_are_dropped() -> None:
+    """With other groups, and where a late report brings one back."""
+    world = World()
+    world.signals.reported(WORKER, report(rate=9.0))
+    groups = {A: ()}
+    world.signals.keep_loads(groups)
+    assert world.signals.loads == {A: 9.0}
+    none: dict[GroupKey, tuple[()]] = {}
+    world.signals.keep_loads(none)
+    assert world.signals.loads == {}
+    world.signals.reported(WORKER, report(rate=3.0))
+    assert world.signals.loads == {A: 3.0}
+    world.signals.keep_loads(none)
+    assert world.signals.loads == {}
 
 
 async def test_a_report_of_another_incarnation_is_ignored() -> None:

@@ -19,6 +19,10 @@ PER_SECOND = 300.0
 APART_SECONDS = 16.0
 """Between two faults: pools whose arrival killed two workers within 10 s are in quarantine."""
 
+WATCHED_SECONDS = 8.0
+"""Requests that were sent this long after a fault count for its recovery; later ones are answered
+or cut by the next."""
+
 Fault = Callable[[Field], float]
 """Does it, and says when."""
 
@@ -99,11 +103,10 @@ async def _runs(name: str, fault: Fault, runs: int) -> tuple[list[float], Counts
 
 
 def _recoveries(times: list[float], counts: Counts) -> list[float]:
-    ends = [*times[1:], float("inf")]
     took = []
-    for at, end in zip(times, ends, strict=True):
-        of_run = [record for record in counts.records if at <= record.began < end]
-        recovery = traffic_recovery(at, of_run)
-        took.append(end - at if recovery is None else recovery)
+    for at in times:
+        end = at + WATCHED_SECONDS
+        recovery = traffic_recovery(at, [r for r in counts.records if at <= r.began < end])
+        took.append(WATCHED_SECONDS if recovery is None else recovery)
     say("good again after " + ", ".join(f"{each:.2f}" for each in took) + " s")
     return took

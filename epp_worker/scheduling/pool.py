@@ -8,9 +8,11 @@ import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from epp_worker.scheduling.configured import NewScheduler, Schedulers
 from epp_worker.scheduling.contract import Pick, PickRequest, Refusal, ResponsePhase
 from epp_worker.scheduling.endpoint import EndpointState, ToldMetrics, Touched
-from epp_worker.scheduling.scoring import best
+from epp_worker.scheduling.picks import OpenPick
+from epp_worker.scheduling.scheduler import PoolView, Scheduler
 from epp_worker.scheduling.state_origins import Origins
 from epp_worker.scheduling.state_slots import ListedSlot, NewSlot, StateSlot, seen_tables
 from epp_worker.scheduling.subset import join, split_address
@@ -44,56 +46,6 @@ def phase_of(pool: Pool) -> ResponsePhase | None:
     return ResponsePhase(value) if value in _PHASES else None
 
 
-class _Pick:
-    """An open pick; see `epp_worker.scheduling.contract.Pick`."""
-
-    __slots__ = ("_open", "_pool", "address", "headers_reply", "pool", "state")
-
-    def __init__(self, pool: "PoolState", state: EndpointState) -> None:
-        self._pool = pool
-        self._open = True
-        self.pool = pool.pool.ref
-        self.state = state
-        self.address = state.address
-        self.headers_reply = state.headers_reply
-        state.inflight += 1
-        if state.touched is not None:
-            state.touched(state)
-
-    def served_by(self, address: str) -> None:
-        served = self._pool.find(address)
-        if not self._open or served is self.state:
-            return
-        self._pool.mismatches += 1
-        if served is not None:
-            self.state.inflight -= 1
-            served.inflight += 1
-            if served.touched is not None:
-                served.touched(self.state)
-                served.touched(served)
-            self.state = served
-
-    @property
-    def response_phase(self) -> ResponsePhase | None:
-        return self._pool.response_phase
-
-    def responded(self, header: Callable[[str], str | None]) -> Sequence[tuple[str, str]]:
-        return ()
-
-    def detach(self) -> None:
-        if self._open:
-            self._open = False
-            self.state.detached.add(self._pool.now())
-
-    def release(self) -> None:
-        if self._open:
-            self._open = False
-            state = self.state
-            state.inflight -= 1
-            if state.touched is not None:
-                state.touched(state)
-
-
 class PoolState:
     """The endpoints of one pool and the requests that are open on them.
 
@@ -117,6 +69,8 @@ class PoolState:
         "_rate_at",
         "_recent",
         "_rng",
+        "_scheduler",
+        "_schedulers",
         "_states",
         "_touched",
         "intents",
@@ -138,12 +92,14 @@ class PoolState:
         now: Callable[[], float],
         rng: random.Random,
         new_slot: NewSlot = seen_tables,
+        schedulers: NewScheduler | None = None,
     ) -> None:
         """
         Args:
             now: monotonic seconds.
             rng: breaks ties between the best.
             new_slot: makes a slot when it is first asked for.
+            schedulers: makes the scheduler at the first pick; None = by the built-in configuration.
         """
         self.pool = pool
         self.intents: Intents = NO_INTENTS
@@ -159,6 +115,8 @@ class PoolState:
         self._touched: Touched | None = None
         self._now = now
         self._rng = rng
+        self._schedulers = Schedulers().scheduler if schedulers is None else schedulers
+        self._scheduler: Scheduler | None = None
         self._states: tuple[EndpointState, ...] = ()
         self._by_key: dict[str, EndpointState] = {}
         self._recent = 0.0
@@ -173,8 +131,10 @@ class PoolState:
             self.origins = None
             self.slots = {}
             self.unplaced = None
+            self._scheduler = None
         self.pool = pool
         self.response_phase = phase_of(pool)
+        self.reconfigure()
 
     def set_endpoints(self, endpoints: Sequence[Endpoint]) -> None:
         """Replace the ready endpoints; the same pod at the same address keeps its state.
@@ -253,11 +213,37 @@ class PoolState:
             candidates = [c for c in candidates if c.key in subset or c.ip in subset]
             if not candidates:
                 return _NOT_ALLOWED
-        favourites = best(candidates, now - self.stale_after)
-        chosen = favourites[0] if len(favourites) == 1 else self._rng.choice(favourites)
+        scheduler = self._scheduler or self._schedule()
+        selection = scheduler.select(request, candidates)
+        if isinstance(selection, Refusal):
+            return selection
+        chosen = selection.endpoints[0]
         if self.on_stale is not None and now - chosen.metrics_at > REFRESH_AFTER_SECONDS:
             self.on_stale()
-        return _Pick(self, chosen)
+        pick = OpenPick(self, scheduler, selection, request)
+        scheduler.picked(request, chosen)
+        return pick
+
+    @property
+    def scheduler(self) -> Scheduler | None:
+        """Who chooses; None before the first pick."""
+        return self._scheduler
+
+    def reconfigure(self) -> None:
+        """Configurations may have changed: take the right one, if any pick was made so far."""
+        if self._scheduler is not None:
+            self._schedule()
+
+    def _schedule(self) -> Scheduler:
+        view = PoolView(
+            self.pool.ref,
+            self._now,
+            self._rng.random,
+            self.slot,
+            lambda: self._now() - self.stale_after,
+        )
+        self._scheduler = self._schedulers(self.pool, view, self._scheduler)
+        return self._scheduler
 
     def now(self) -> float:
         """Monotonic seconds, by the pool's clock."""

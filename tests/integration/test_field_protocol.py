@@ -129,7 +129,8 @@ def kind(reply: ProcessingResponse) -> str:
 def picked(reply: ProcessingResponse) -> str:
     """The endpoint that a headers or body reply names, by header and metadata alike."""
     common = getattr(reply, kind(reply)).response
-    (option,) = common.header_mutation.set_headers
+    option, *others = common.header_mutation.set_headers
+    assert [one.header.key for one in others] in ([], ["x-request-id"])
     assert option.header.key == "x-gateway-destination-endpoint"
     assert option.append_action == option.OVERWRITE_IF_EXISTS_OR_ADD
     assert common.clear_route_cache

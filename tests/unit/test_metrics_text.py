@@ -40,7 +40,7 @@ def both(page: str) -> tuple[float | None, float | None]:
 )
 def test_page(page: str, expected: tuple[float | None, float | None]) -> None:
     """What is there is read; engines add up, the fullest cache counts, the new name wins
-    (inference-extension#495, #1905, client_python#871)."""
+    (inference-extension#495, inference-extension#1905, vllm#18354, client_python#871)."""
     assert both(page) == expected
 
 

@@ -34,9 +34,6 @@ same turn of the loop, and those that are slow to answer keep nobody waiting."""
 _TLS_READ_BYTES: Final = 32 * 1024
 """asyncio gives each TLS connection a buffer of 256 KiB to read into: 2 GB for 8,000 of them."""
 
-_SHUTDOWN_SECONDS: Final = 2.0
-"""How long a peer may take to answer our close_notify."""
-
 _H2: Final = b"h2"
 
 
@@ -151,7 +148,7 @@ class Handshakes:
                 client.arriving,
                 ssl=self._tls.context(),
                 ssl_handshake_timeout=max(left, 0.001),
-                ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
+                ssl_shutdown_timeout=limits.keepalive_timeout_seconds,
             )
         except OSError as error:
             client.arriving.close()

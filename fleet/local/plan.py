@@ -173,6 +173,10 @@ def write_settings(
     for section in ("coordinator", "worker"):
         values[section].update(host=LOOPBACK, advertise_host="")
     values["worker"]["peers"] = f"file:{folder.peers}"
+    own = settings.worker
+    if own.tls == "auto" and not (own.tls_certificate_file or own.tls_client_ca_file):
+        # The gateway here speaks plaintext: no certificate is worth making.
+        values["worker"]["tls"] = "off"
     write_atomic(folder.settings, yaml.safe_dump(values, sort_keys=False), mode=0o600)
     write_atomic(folder.token, token + "\n", mode=0o600)
 

@@ -106,6 +106,7 @@ def test_children_read_what_was_merged_here(tmp_path: Path) -> None:
     assert (read.redis.url, read.source.manifests) == (url, "/m")
     assert (read.worker.host, read.coordinator.host) == ("127.0.0.1", "127.0.0.1")
     assert read.routes.eds_directory == str(tmp_path / "eds")
+    assert read.worker.tls == "off"
     assert Path(read.security.token_file).read_text() == "t0ken\n"
     for path in (folder.settings, folder.token):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600

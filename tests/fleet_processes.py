@@ -13,7 +13,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,11 +132,18 @@ class Fleet:
         *,
         before: Sequence[str] = (),
         same_ports_as: Child | None = None,
+        host: str = "127.0.0.1",
+        environment: Mapping[str, str] | None = None,
     ) -> Child:
-        """Start `python -m module` with free ports, or with those of an earlier child."""
+        """Start `python -m module` with free ports, or with those of an earlier child.
+
+        Args:
+            host: a loopback address to listen on.
+            environment: variables on top of all others.
+        """
         fresh = {} if same_ports_as else {port: self.free.take() for port in ports}
         chosen = same_ports_as.ports if same_ports_as else fresh
-        command = [sys.executable, "-m", module, *before, "--id", name, "--host", "127.0.0.1"]
+        command = [sys.executable, "-m", module, *before, "--id", name, "--host", host]
         command += ["--config", str(self.folder / "settings.yaml")]
         for port, number in chosen.items():
             command += [f"--{port}-port", str(number)]
@@ -148,7 +155,7 @@ class Fleet:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **self.environment.get(module, {})},
+                env={**os.environ, **self.environment.get(module, {}), **(environment or {})},
             )
         child = Child(name, process, dict(chosen), log)
         self.children.append(child)
@@ -160,10 +167,23 @@ class Fleet:
         """Start a coordinator."""
         return self.start(module, name, ("http", "internal"), before=before)
 
-    def worker(self, name: str, *, same_ports_as: Child | None = None) -> Child:
+    def worker(
+        self,
+        name: str,
+        *,
+        same_ports_as: Child | None = None,
+        host: str = "127.0.0.1",
+        environment: Mapping[str, str] | None = None,
+    ) -> Child:
         """Start a worker."""
-        ports = ("ext-proc", "health", "internal", "http")
-        return self.start("epp_worker", name, ports, same_ports_as=same_ports_as)
+        return self.start(
+            "epp_worker",
+            name,
+            ("ext-proc", "health", "internal", "http"),
+            same_ports_as=same_ports_as,
+            host=host,
+            environment=environment,
+        )
 
     def map(self, coordinator: Child) -> Json | None:
         """The map as `coordinator` shows it, or None while it cannot."""
@@ -212,9 +232,9 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def running_fleet(folder: Path) -> Iterator[Fleet]:
+def running_fleet(folder: Path, valkey: Valkey | None = None) -> Iterator[Fleet]:
     """A Valkey and an empty fleet for the length of a `with` block; logs are shown on failure."""
-    fleet = Fleet(folder, Valkey(), Ports(random.SystemRandom()))
+    fleet = Fleet(folder, valkey or Valkey(), Ports(random.SystemRandom()))
     try:
         fleet.valkey.start()
         try:

@@ -29,6 +29,7 @@ SCENARIOS: dict[str, tuple[Callable[[], Awaitable[list[Row]]], float]] = {
     "moves": (moves.planned, 480.0),
     "kill": (faults.kill, 480.0),
     "partition": (faults.partition, 240.0),
+    "cut": (faults.cut, 240.0),
     "both": (faults.both, 240.0),
     "hundred": (hundred.hundred, 480.0),
     "large": (large.cold, 600.0),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from fleet.local.demo_events import traffic_recovery
 from tests.bench.rows import Row
+from tests.soak import hole
 from tests.soak.estate import say
 from tests.soak.field import Counts, Field, field, machine
 from tests.soak.table import percentile
@@ -40,6 +41,14 @@ def _stop(fleet: Field) -> float:
     victim = fleet.busiest()
     at = time.monotonic()
     fleet.freeze(victim)
+    return at
+
+
+def _cut_off(fleet: Field) -> float:
+    """Nothing reaches the worker that owns most any more, nor it the store."""
+    victim = fleet.busiest()
+    at = time.monotonic()
+    fleet.cut_off(victim)
     return at
 
 
@@ -74,6 +83,18 @@ async def partition() -> list[Row]:
     ]
 
 
+async def cut() -> list[Row]:
+    """The network swallows all that is sent to a worker."""
+    hole.begin()
+    took, counts = await _runs("worker cut off", _cut_off, 5, addressed=True)
+    return [
+        Row("worker cut off (black hole): runs", len(took), "runs"),
+        Row("worker cut off -> new requests good again, p50", percentile(took, 50), "s"),
+        Row("worker cut off -> new requests good again, max", max(took), "s", 2.5),
+        *counts.rows("worker cut off", lossless=False),
+    ]
+
+
 async def both() -> list[Row]:
     """Leader and worker die together; the lease is in Redis."""
     took, counts = await _runs("leader and worker killed", _kill_both, 6)
@@ -85,10 +106,12 @@ async def both() -> list[Row]:
     ]
 
 
-async def _runs(name: str, fault: Fault, runs: int) -> tuple[list[float], Counts]:
+async def _runs(
+    name: str, fault: Fault, runs: int, *, addressed: bool = False
+) -> tuple[list[float], Counts]:
     """Seconds until good again, by run, and all that clients saw."""
     times = []
-    async with field() as (fleet, gateway):
+    async with field(addressed=addressed) as (fleet, gateway):
         async with fleet.load(gateway.addresses["eds"], PER_SECOND) as counts:
             for _ in range(runs):
                 await asyncio.sleep(APART_SECONDS - 5.0)

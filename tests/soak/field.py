@@ -22,10 +22,12 @@ from fleet.local.demo_events import Outcome, Record
 from fleet.model import Endpoint, GroupKey, Pool, PoolRef
 from tests.bench.rows import Row
 from tests.fleet_processes import TOKEN, Child, Fleet, pod_address, running_fleet, until
+from tests.soak import hole
 from tests.soak.estate import say
 from tests.soak.gateway import Gateway, gateway
 from tests.soak.load import Result, Spec, Target
 from tests.soak.model_servers import PORT, model_servers_process
+from tests.valkey import Valkey
 
 POOLS = 12
 WORKERS = 3
@@ -72,10 +74,11 @@ class Field:
     """All that a scenario may touch.
 
     Attributes:
+        addressed: whether each worker has addresses of its own (see `tests.soak.hole`).
         workers: those that are in use, by name.
     """
 
-    def __init__(self, fleet: Fleet, pools: int) -> None:
+    def __init__(self, fleet: Fleet, pools: int, *, addressed: bool = False) -> None:
         self.fleet = fleet
         self.pools = {
             GroupKey("ns1", f"pool-{n}-epp", 9002): Pool(
@@ -89,7 +92,10 @@ class Field:
         }
         self.coordinators: dict[str, Child] = {}
         self.workers: dict[str, Child] = {}
+        self.addressed = addressed
         self._frozen: list[Child] = []
+        self._hosts: dict[int, str] = {}
+        self._reached: dict[str, tuple[str, str]] = {}
         self._made = 0
 
     @property
@@ -106,7 +112,15 @@ class Field:
         """Start one more; its name."""
         name = f"worker-{self._made}"
         self._made += 1
-        self.workers[name] = self.fleet.worker(name)
+        if not self.addressed:
+            self.workers[name] = self.fleet.worker(name)
+            return name
+        own, store = hole.addresses_of(self._made)
+        url = self.fleet.valkey.url.replace("127.0.0.1", store)
+        environment = {"EPP_FLEET_REDIS__URL": url}
+        self.workers[name] = self.fleet.worker(name, host=own, environment=environment)
+        self._hosts[self.workers[name].ports["ext-proc"]] = own
+        self._reached[name] = (own, store)
         return name
 
     def add_coordinator(self) -> str:
@@ -129,6 +143,12 @@ class Field:
         child = self.workers.pop(worker)
         child.signal(signal.SIGSTOP)
         self._frozen.append(child)
+
+    def cut_off(self, worker: str) -> None:
+        """Let nothing reach one from now on, nor it the store; it is replaced like a frozen one."""
+        for address in self._reached[worker]:
+            hole.swallow(address)
+        self._frozen.append(self.workers.pop(worker))
 
     def replace_lost(self) -> None:
         """Start as many as are missing."""
@@ -186,7 +206,9 @@ class Field:
         for name, (_, ports) in self.fleet.routes().items():
             namespace, service, port = name.removesuffix(".json").split("~")
             if len(ports) == 1:
-                found[GroupKey(namespace, service, int(port))] = f"127.0.0.1:{ports[0]}"
+                found[GroupKey(namespace, service, int(port))] = (
+                    f"{self._hosts.get(ports[0], '127.0.0.1')}:{ports[0]}"
+                )
         return found
 
     async def until(self, what: str, condition: Callable[[], bool]) -> float:
@@ -242,15 +264,16 @@ class Field:
 
 @contextlib.asynccontextmanager
 async def field(
-    *, pools: int = POOLS, workers: int = WORKERS
+    *, pools: int = POOLS, workers: int = WORKERS, addressed: bool = False
 ) -> AsyncIterator[tuple[Field, Gateway]]:
     """A fleet that serves, behind its gateway."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epp-fleet-soak-")))
         stack.enter_context(model_servers_process())
-        fleet = stack.enter_context(running_fleet(folder))
+        valkey = Valkey(arguments=hole.VALKEY) if addressed else None
+        fleet = stack.enter_context(running_fleet(folder, valkey))
         fleet.prepare(pools)
-        made = Field(fleet, pools)
+        made = Field(fleet, pools, addressed=addressed)
         for _ in range(COORDINATORS):
             made.add_coordinator()
         for _ in range(workers):

@@ -27,6 +27,7 @@ from epp_worker.holds import (
     judge,
     release_all,
 )
+from epp_worker.scheduling.configured import Schedulers
 from epp_worker.scheduling.pool import PoolState
 from epp_worker.scheduling.prefix.budget import Budget
 from epp_worker.scheduling.slots import pool_slots
@@ -93,6 +94,7 @@ class Holdings:
         quiet_seconds: float,
         now: Callable[[], float],
         rng: Random,
+        schedulers: Schedulers | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._scraper = scraper
@@ -103,6 +105,7 @@ class Holdings:
         self._now = now
         self._rng = rng
         self._new_slot = pool_slots(Budget())
+        self.schedulers = schedulers or Schedulers()
         self._groups: dict[GroupKey, Group] = {}
         self._changed: list[Callable[[], None]] = []
         self._regrouped: list[Callable[[GroupKey], None]] = []
@@ -322,7 +325,13 @@ class Holdings:
         endpoints = self._catalogue.endpoints(pool)
         state = group.states.get(pool.ref)
         if state is None:
-            state = PoolState(pool, now=self._now, rng=self._rng, new_slot=self._new_slot)
+            state = PoolState(
+                pool,
+                now=self._now,
+                rng=self._rng,
+                new_slot=self._new_slot,
+                schedulers=self.schedulers.scheduler,
+            )
             group.states[pool.ref] = state
             state.intents = self._catalogue.intents(pool)
             state.set_endpoints(endpoints)

@@ -36,6 +36,7 @@ from fleet.kube.contract import KubeApi
 from fleet.kube.read_access import Decides, ReadAccess
 from fleet.model import Addresses
 from fleet.model.identity import host_port
+from fleet.picking.folder import ConfigSource
 from fleet.process import FAILED, GOOD, USAGE, raise_file_limit, read_token
 from fleet.settings import Settings
 from fleet.settings.flags import ProcessArgs, parse_process, worker_parser
@@ -175,11 +176,12 @@ async def _serve(
     source = _source(settings, api, clock, rng)
     certificates = open_certificates(settings, Role.WORKER, clock)
     tls = serving_tls(settings, clock)
+    picking = ConfigSource(settings.picking, clock)
     worker = Worker(
         worker_id,
         settings,
         token,
-        Surroundings(source, store, scraper, clock, rng, connections, certificates, tls),
+        Surroundings(source, store, scraper, clock, rng, connections, certificates, tls, picking),
         fatal=ending.fatal,
         refused=ending.refused,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from epp_worker.holdings import Scrapes
 from fleet.certificates import Certificates, ServingTls
 from fleet.clock import Clock
+from fleet.picking.folder import ConfigSource
 from fleet.sources.contract import Source
 from fleet.store.contract import Store
 
@@ -18,6 +19,7 @@ class Surroundings:
         connections: how many gateway connections the process may have open.
         certificates: of the internal port; None = it speaks plaintext.
         tls: of the gateways' port; None = plaintext alone.
+        picking: the picker configurations; None = pools pick by the built-in one.
     """
 
     source: Source
@@ -28,3 +30,4 @@ class Surroundings:
     connections: int = 16_384
     certificates: Certificates | None = None
     tls: ServingTls | None = None
+    picking: ConfigSource | None = None

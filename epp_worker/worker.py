@@ -21,6 +21,7 @@ from epp_worker.control.server import Control, PeerService
 from epp_worker.describe import describe_holdings
 from epp_worker.draining import StopFacts
 from epp_worker.extproc.session import WAIT_SECONDS
+from epp_worker.following_configs import follow_configs, schedulers_of
 from epp_worker.gathering import gather
 from epp_worker.handover.streams import state_streams
 from epp_worker.health import HealthService, pool_statuses, process_statuses
@@ -104,6 +105,7 @@ class Worker:
             quiet_seconds=own.quiet_seconds,
             now=loop.time,
             rng=given.rng,
+            schedulers=schedulers_of(given.picking),
         )
         self._wheel = Wheel(loop)
         bounds = StrayBounds(own.stray_hold_streams, own.max_buffered_bytes // _STRAY_SHARE)
@@ -174,6 +176,7 @@ class Worker:
         """Know the pools; returns when their first list is here."""
         self.supervisor.run(self.watch.run(), "loop watch")
         self.supervisor.run(self._given.scraper.run(), "scraper")
+        follow_configs(self._given.picking, self.holdings, self.supervisor)
         await self._given.source.start()
         await self._catalogue.start(self.holdings.pools_changed)
         self._synced = True

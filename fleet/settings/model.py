@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fleet.settings.bounds import BoundSettings
 from fleet.settings.limits import Choice, DnsLabel, Host, NotEmpty, PeerList, Port, Range, StoreUrl
+from fleet.settings.picking import PickingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +386,7 @@ class Settings:
     source: SourceSettings = field(default_factory=SourceSettings)
     routes: RouteSettings = field(default_factory=RouteSettings)
     kubernetes: KubernetesSettings = field(default_factory=KubernetesSettings)
+    picking: PickingSettings = field(default_factory=PickingSettings)
     ownership: OwnershipSettings = field(default_factory=OwnershipSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     log: LogSettings = field(default_factory=LogSettings)

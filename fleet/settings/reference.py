@@ -43,6 +43,7 @@ def _lines(field: Field, doc: str, indent: str) -> list[str]:
     limit = field.limit.text() if field.limit else ""
     note = " ".join(part for part in (doc, f"[{limit}]" if limit else "") if part)
     value = f'"{field.default}"' if isinstance(field.default, str) else str(field.default)
+    value = value.lower() if isinstance(field.default, bool) else value
     return [*_comment(note, indent), f"{indent}{field.name}: {value}"]
 
 

@@ -130,7 +130,9 @@ class Candidate:
             self._saw(await self._election.observe())
             if self._standing.leader is None:
                 # What the lease's home has forgotten, routes and workers still tell.
-                self._highest = max(self._highest, self._required, await self._floor())
+                told = max(self._required, await self._floor())
+                if told > self._highest:  # somebody held it since, whom we never saw
+                    self._highest, self._emptied_at = told, None
             if self._free(self._standing):
                 term = await self._acquire()
                 if term is not None:

@@ -247,5 +247,6 @@ class MapRules:
             or network.is_cut(STORE, leader)
         )
         beat = store.memory.state.beats.get(dead.id)
-        if known and beat is not None and now - beat[1] < ttl / 2:
+        back = now - self._impaired.get(dead.id, -10.0) < 0.5  # its beat may not have been read yet
+        if known and not back and beat is not None and now - beat[1] < ttl / 2:
             self._tape.break_("I6", f"{dead.id} beats, declared dead")

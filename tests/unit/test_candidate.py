@@ -230,6 +230,21 @@ async def test_an_epoch_of_which_only_routes_tell_was_somebodys(play: Play) -> N
     assert play.trace == ["acquired 7", "works"]
 
 
+async def test_a_holder_that_was_never_seen_is_waited_for_anew(play: Play) -> None:
+    """The home was emptied, somebody led for a moment, and it was emptied again: of that holder
+    only its routes tell, and it may act as long as any other."""
+    play.election.holder, play.election.epoch = OTHER, 5
+    play.start()
+    await asyncio.sleep(0.1)
+    play.election.holder, play.election.epoch = None, 0
+    await asyncio.sleep(TIMERS.ttl_seconds - 0.1)
+    play.floor = 6
+    await asyncio.sleep(TIMERS.ttl_seconds - 0.1)
+    assert play.trace == []
+    await asyncio.sleep(1.0)
+    assert play.trace == ["acquired 7", "works"]
+
+
 async def test_a_lease_that_is_gone_is_taken_again_higher(play: Play) -> None:
     """The store restarted empty: the holder goes on, above its own epoch, without a stop."""
     play.floor = play.election.epoch = 6

@@ -253,16 +253,23 @@ MUTATIONS: dict[str, Mutation] = {
             (StoreElection, "acquire", _no_floor(StoreElection)),
             (KubeLeaseElection, "acquire", _no_floor(KubeLeaseElection)),
         ),
+        hint=32,
     ),
     "lease released before the work stops": Mutation(
         ("I2",), _put((Candidate, "_reign", _release_first))
     ),
     "deadline of the lease not looked at": Mutation(
-        ("I2",), _put((Leadership, "valid", lambda self: not self._ended))
+        ("I2",),
+        _put((Leadership, "valid", lambda self: not self._ended)),
+        hint=10,
     ),
-    "an emptied home is free": Mutation(("I2",), _put((Candidate, "_free", _free_at_once))),
+    "an emptied home is free": Mutation(
+        ("I2",), _put((Candidate, "_free", _free_at_once)), hint=18
+    ),
     "absent from the store is dead": Mutation(
-        ("I6",), _put((Membership, "store_seen", _absent_is_dead))
+        ("I6",),
+        _put((Membership, "store_seen", _absent_is_dead)),
+        hint=4,
     ),
     "first map without settling": Mutation(
         ("I3", "I8"), _put((term_module, "settled", _always)), script=NOBODY_REMEMBERS
@@ -281,6 +288,7 @@ MUTATIONS: dict[str, Mutation] = {
             (transitions, "survivors", _alive_by_name),
             (targets, "survivors", _alive_by_name),
         ),
+        hint=7,
     ),
     "who came back inherits by name": Mutation(
         ("I7",), _put((recall, "completed", _heirs_by_name)), hint=22
@@ -294,25 +302,34 @@ MUTATIONS: dict[str, Mutation] = {
             (holdings_module, "judge", _any_epoch),
             (control_server, "admit", lambda *_: Admission.ADMIT),
         ),
+        hint=23,
     ),
     "worker takes an older share": Mutation(
-        ("I2",), _put((holdings_module, "judge", _any_version))
+        ("I2",),
+        _put((holdings_module, "judge", _any_version)),
+        hint=42,
     ),
     "routes never looked at again": Mutation(
-        ("I1", "I3", "END"), _put((RouteKeeper, "repair", _no_repair))
+        ("I1", "I3", "END"),
+        _put((RouteKeeper, "repair", _no_repair)),
+        hint=33,
     ),
     "routes written without a fence": Mutation(
         ("I1",),
         _put((SimRoutes, "_judge", _nobody), (candidate_module, "_stop", _not_stopped)),
         script=PAUSED_WHILE_WRITING,
     ),
-    "warm stand-by passed over": Mutation(("I3",), _put((transitions, "heir", _nobody))),
+    "warm stand-by passed over": Mutation(("I3",), _put((transitions, "heir", _nobody)), hint=3),
     "drain ends before the hand-over": Mutation(
-        ("I4", "I8"), _put((stopping, "next_step", lambda *_: Next.LEAVE))
+        ("I4", "I8"),
+        _put((stopping, "next_step", lambda *_: Next.LEAVE)),
+        hint=22,
     ),
     "nobody is sent away": Mutation(("END",), _put((Farewells, "stray", _never))),
     "the dead go on as who they were": Mutation(
-        ("END", "I3", "I7"), _put((Worker, "rejoin", _old_incarnation))
+        ("END", "I3", "I7"),
+        _put((Worker, "rejoin", _old_incarnation)),
+        hint=12,
     ),
     "picks among all pods": Mutation(("I5",), _put((Catalogue, "endpoints", _any_endpoint))),
     "lost groups dropped at once": Mutation(
@@ -322,6 +339,7 @@ MUTATIONS: dict[str, Mutation] = {
             (_Step, "_drained", _always),
             (ExtProc, "forward_by", _nobody),
         ),
+        hint=5,
     ),
 }
 

@@ -18,6 +18,7 @@ from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.leader.storing import Storing
 from coordinator.planning import Change, shares_of
 from coordinator.planning.facts import GAINER_DEAD
+from coordinator.planning.shares import Entries
 from fleet.clock import Clock
 from fleet.model import Reason, RingSpec, ShardMap, Share
 from fleet.store.contract import Move, Publication
@@ -45,6 +46,7 @@ class Publisher:
         self._count_move = count_move
         self._clock = clock
         self._shares: Mapping[str, Share] = {}
+        self._entries: Entries = {}
 
     async def publish(
         self, shard_map: ShardMap, ring: RingSpec, changes: Sequence[Change], *, whole: bool
@@ -59,7 +61,7 @@ class Publisher:
             StoreUnavailable: unknown; nothing was told to anybody but, perhaps, the store.
         """
         self._term()
-        shares = shares_of(shard_map)
+        shares = shares_of(shard_map, self._entries)
         changed = {
             worker
             for worker, share in shares.items()

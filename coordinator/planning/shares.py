@@ -16,15 +16,30 @@ from fleet.model import (
     ShareEntry,
 )
 
+Entries = dict[GroupKey, tuple[Placement, tuple[tuple[str, ShareEntry], ...]]]
+"""What each group's placement means for workers, by the placement that it follows from."""
 
-def shares_of(shard_map: ShardMap) -> dict[str, Share]:
-    """The share of every worker of the map, in one pass (fleet.model.share_of is one worker's)."""
+
+def shares_of(shard_map: ShardMap, known: Entries | None = None) -> dict[str, Share]:
+    """The share of every worker of the map, in one pass (fleet.model.share_of is one worker's).
+
+    Args:
+        known: filled here; with what an earlier call left in it, only placements that are other
+            objects now are looked at: 10,000 take 6 ms instead of 25.
+    """
+    made: Entries = {}
     entries: dict[str, list[ShareEntry]] = {worker: [] for worker in shard_map.incarnations}
-    for placement in shard_map.placements.values():
-        owner = placement.owners[0] if placement.owners else None
-        for worker, hold in _holds_of(placement).items():
+    for group, placement in shard_map.placements.items():
+        of_group = None if known is None else known.get(group)
+        if of_group is None or of_group[0] is not placement:
+            of_group = (placement, _entries_of(placement))
+        made[group] = of_group
+        for worker, entry in of_group[1]:
             if worker in entries:
-                entries[worker].append(ShareEntry(placement.group, hold, placement.pools, owner))
+                entries[worker].append(entry)
+    if known is not None:
+        known.clear()
+        known.update(made)
     return {
         worker: Share(
             shard_map.fleet,
@@ -35,6 +50,14 @@ def shares_of(shard_map: ShardMap) -> dict[str, Share]:
         )
         for worker, mine in entries.items()
     }
+
+
+def _entries_of(placement: Placement) -> tuple[tuple[str, ShareEntry], ...]:
+    owner = placement.owners[0] if placement.owners else None
+    return tuple(
+        (worker, ShareEntry(placement.group, hold, placement.pools, owner))
+        for worker, hold in _holds_of(placement).items()
+    )
 
 
 def _holds_of(placement: Placement) -> dict[str, Hold]:

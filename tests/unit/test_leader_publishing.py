@@ -10,6 +10,7 @@ from coordinator.leader.linkset import Links
 from coordinator.leader.publishing import Publisher
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.planning import Change, shares_of
+from coordinator.planning.shares import Entries
 from fleet.errors import StoreRefused, StoreUnavailable
 from fleet.model import (
     DeadMember,
@@ -24,6 +25,7 @@ from fleet.model import (
     share_of,
 )
 from fleet.store.contract import Publication
+from tests.placed_fleet import PlacedFleet, groups_of
 
 LEADER = LeaderInfo("coordinator-0", "h:1", "h:2")
 RING = RingSpec("xxh3", 160, {"w0": 1})
@@ -180,3 +182,24 @@ def test_shares_in_one_pass_are_the_shares_one_by_one() -> None:
     incarnations = {"w0": "i0", "w1": "i1", "w2": "i2", "w3": "i3"}
     shard_map = ShardMap("f", EpochVersion(5, 1), 0.0, LEADER, placements, incarnations)
     assert shares_of(shard_map) == {w: share_of(shard_map, w) for w in incarnations}
+
+
+def test_shares_that_are_made_from_the_last_ones_are_the_same_as_from_nothing() -> None:
+    """Workers come, drain and die, groups move, come and go; what is no more is not kept."""
+    fleet = PlacedFleet(30)
+    known: Entries = {}
+    for step in ("a", "b", "c", "d", "-a", "e", "~b", "+", "-"):
+        if step == "~b":
+            fleet.draining.add("b")
+        elif step == "-a":
+            fleet.die("a")
+        elif step == "+":
+            fleet.groups = groups_of(40)
+        elif step == "-":
+            fleet.groups = groups_of(5)
+        else:
+            fleet.add(step)
+        while fleet.look():
+            assert fleet.map is not None
+            assert shares_of(fleet.map, known) == shares_of(fleet.map)
+            assert known.keys() == fleet.map.placements.keys()

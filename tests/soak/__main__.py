@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.bench.rows import Row
 from tests.control_plane.programs import Missing
 from tests.kustomize import NoKustomize
-from tests.soak import apart, faults, hundred, large, moves, small, static
+from tests.soak import apart, detach, faults, hundred, large, moves, small, static
 from tests.soak.table import document, lines
 
 _OUT = Path(__file__).parents[2] / "build" / "soak.json"
@@ -32,6 +32,7 @@ SCENARIOS: dict[str, tuple[Callable[[], Awaitable[list[Row]]], float]] = {
     "cut": (faults.cut, 240.0),
     "both": (faults.both, 240.0),
     "hundred": (hundred.hundred, 480.0),
+    "detach": (detach.detach, 300.0),
     "large": (large.cold, 600.0),
 }
 """Each scenario with the seconds that it may take."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable
@@ -35,6 +36,7 @@ COORDINATORS = 2
 SETTLE_SECONDS = 30.0
 END_SECONDS = 40.0
 WARM_SECONDS = 3.0
+COMMAND_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -168,9 +170,18 @@ class Field:
         return ""
 
     def command(self, worker: str, verb: str) -> None:
-        """Have the leader drain or undrain a worker."""
-        name = self.leader()
-        url = f"http://127.0.0.1:{self.coordinators[name].ports['http']}"
+        """Have the leader drain or undrain a worker; again if it says that it cannot just now."""
+        end = time.monotonic() + COMMAND_SECONDS
+        while True:
+            try:
+                return self._command(worker, verb)
+            except (urllib.error.URLError, KeyError):
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+
+    def _command(self, worker: str, verb: str) -> None:
+        url = f"http://127.0.0.1:{self.coordinators[self.leader()].ports['http']}"
         request = urllib.request.Request(
             f"{url}/api/v1/workers/{worker}/{verb}",
             method="POST",

@@ -1,17 +1,21 @@
 """Endpoints, requests and plugin contexts for tests of the prefix cache."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.endpoint import EndpointState
 from epp_worker.scheduling.plugin import PluginContext
+from epp_worker.scheduling.pool import PoolState
 from epp_worker.scheduling.prefix.budget import Budget
-from epp_worker.scheduling.prefix.slot import PrefixSlot
+from epp_worker.scheduling.prefix.index import PrefixIndex
+from epp_worker.scheduling.prefix.slot import PREFIX, PrefixSlot
+from epp_worker.scheduling.slots import pool_slots
+from epp_worker.scheduling.state_slots import StateSlot
 from fleet.model import PoolRef
-from fleet.model.pools import Endpoint
+from fleet.model.pools import Endpoint, Pool
 
 
 def endpoint(number: int, uid: str = "", rank: int = 0) -> EndpointState:
@@ -41,25 +45,34 @@ def request(prompt: bytes = b"", model: str | None = "m", **said: Any) -> PickRe
     return PickRequest(model, None, lambda _: None, hints=Said(prompt, **said))
 
 
-class Bench:
-    """A pool's prefix slot, and contexts for plugins that use it."""
+def pool_of(pods: int) -> PoolState:
+    """A pool of pods 0, 1, ... at a worker of its own."""
+    ref = PoolRef("ns", "pool")
+    pool = Pool(ref, "uid", {"app": "pool"}, (8000,), None)
+    state = PoolState(
+        pool, now=lambda: 0.0, rng=random.Random(1), new_slot=pool_slots(Budget(1 << 30))
+    )
+    state.set_endpoints([endpoint(number).endpoint for number in range(pods)])
+    return state
 
-    def __init__(self, pods: Sequence[EndpointState], limit: int = 1 << 30) -> None:
-        self.budget = Budget(limit)
-        self.slot = PrefixSlot(self.budget)
-        self.slot.listed(pods)
-        self.found: dict[str, Any] = {}
-        self.random = random.Random(1)
 
-    def context(self, name: str = "it", **others: Any) -> PluginContext:
-        """A plugin's context; `others` are instances that it can find."""
-        known: Mapping[str, Any] = {key.replace("_", "-"): value for key, value in others.items()}
-        return PluginContext(
-            name=name,
-            pool=PoolRef("ns", "pool"),
-            now=lambda: 0.0,
-            random=self.random.random,
-            find=known.get,
-            slot={"prefix": self.slot}.get,
-            oldest=lambda: float("-inf"),
-        )
+def index_of(pool: PoolState) -> PrefixIndex:
+    """The prefix index of a pool."""
+    slot = pool.slot(PREFIX)
+    assert isinstance(slot, PrefixSlot)
+    return slot.index
+
+
+def context(
+    slot: Callable[[str], StateSlot | None], name: str = "it", **others: Any
+) -> PluginContext:
+    """A plugin's context; `others` are instances that it can find, with `_` for `-`."""
+    known: Mapping[str, Any] = {key.replace("_", "-"): value for key, value in others.items()}
+    return PluginContext(
+        name=name,
+        pool=PoolRef("ns", "pool"),
+        now=lambda: 0.0,
+        random=random.Random(1).random,
+        find=known.get,
+        slot=slot,
+    )

@@ -30,6 +30,19 @@ def block_hashes(
     return hashes
 
 
+def text_hashes(text: bytes, model: str, block_tokens: int, most: int) -> list[int]:
+    """Likewise of a text whose length is a multiple of four."""
+    before = xxhash.xxh64(model.encode()).intdigest()
+    hashes: list[int] = []
+    size = 4 * block_tokens
+    for start in range(0, min(len(text), most * size), size):
+        block = xxhash.xxh64(text[start : start + size]).intdigest()
+        both = block.to_bytes(8, "little") + before.to_bytes(8, "little")
+        before = xxhash.xxh64(both).intdigest()
+        hashes.append(before)
+    return hashes
+
+
 def text_tokens(text: bytes) -> list[int]:
     """Text as tokens of four bytes, padded with zeros."""
     padded = text + b"\0" * (-len(text) % 4)

@@ -4,19 +4,20 @@ from typing import Any
 
 import pytest
 
-from epp_worker.scheduling.plugin import Filter, PickObserver, Scorer
+from epp_worker.scheduling.plugin import Filter, PickObserver, PluginContext, Scorer
 from epp_worker.scheduling.prefix.plugins import (
     PREFIX_PLUGINS,
     PrefixCacheAffinityFilter,
     PrefixCacheScorer,
 )
 from epp_worker.scheduling.prefix.producer import ApproxPrefixCache
+from epp_worker.scheduling.prefix.slot import PrefixSlot
 from fleet.picking.parameters import (
     PrefixAffinityFilterParameters,
     PrefixCacheScorerParameters,
     PrefixProducerParameters,
 )
-from tests.prefix_pools import Bench, endpoints, request
+from tests.prefix_pools import context, index_of, pool_of, request
 
 BLOCK = 256
 """Bytes of 64 tokens."""
@@ -31,10 +32,11 @@ class Cache:
     """A producer over three endpoints."""
 
     def __init__(self, **parameters: Any) -> None:
-        self.pods = endpoints(3)
-        self.bench = Bench(self.pods)
+        self.pool = pool_of(3)
+        self.pods = list(self.pool.endpoints())
+        self.index = index_of(self.pool)
         settings = PrefixProducerParameters(**parameters)
-        self.producer = ApproxPrefixCache(settings, self.bench.context())
+        self.producer = ApproxPrefixCache(settings, context(self.pool.slot))
 
     def blocks(self, *letters: str, **said: Any) -> tuple[list[int], int]:
         """Blocks that each endpoint has, and those of the prompt."""
@@ -45,13 +47,16 @@ class Cache:
         """Such a request goes to an endpoint."""
         self.producer.picked(request(text(*letters), **said), self.pods[number])
 
+    def context(self) -> PluginContext:
+        """Of a plugin that finds the producer."""
+        return context(self.pool.slot, approx_prefix_cache_producer=self.producer)
+
     def scorer(self, **parameters: Any) -> PrefixCacheScorer:
-        context = self.bench.context(approx_prefix_cache_producer=self.producer)
-        return PrefixCacheScorer(PrefixCacheScorerParameters(**parameters), context)
+        return PrefixCacheScorer(PrefixCacheScorerParameters(**parameters), self.context())
 
     def filter(self, **parameters: Any) -> PrefixCacheAffinityFilter:
-        context = self.bench.context(approx_prefix_cache_producer=self.producer)
-        return PrefixCacheAffinityFilter(PrefixAffinityFilterParameters(**parameters), context)
+        settings = PrefixAffinityFilterParameters(**parameters)
+        return PrefixCacheAffinityFilter(settings, self.context())
 
 
 def test_the_very_next_request_sees_a_pick() -> None:
@@ -131,7 +136,7 @@ def test_capacity(
     cache.pick(0, "a")
     pod.blocks = 1
     cache.pick(0, "b")
-    (holding,) = (each for each in cache.bench.slot.index.holdings() if each.recency.size)
+    (holding,) = (each for each in cache.index.holdings() if each.recency.size)
     assert (holding.capacity, holding.recency.size) == (capacity, 2)
 
 
@@ -165,26 +170,41 @@ def test_scores(parameters: dict[str, Any], scores: list[float]) -> None:
 
 def test_a_scorer_alone_has_a_producer_of_its_own() -> None:
     """The router's default configuration names none."""
-    pods = endpoints(2)
-    bench = Bench(pods)
-    scorer = PrefixCacheScorer(PrefixCacheScorerParameters(), bench.context())
+    pool = pool_of(2)
+    pods = tuple(pool.endpoints())
+    scorer = PrefixCacheScorer(PrefixCacheScorerParameters(), context(pool.slot))
     first = request(text(*"ab"))
     assert list(scorer.score(first, pods)) == [0.0, 0.0]
     scorer.picked(first, pods[1])
     assert list(scorer.score(request(text(*"ab")), pods)) == [0.0, 1.0]
 
 
+def test_plugins_without_a_named_producer_share_one() -> None:
+    """Each tells it of the pick, and it is heard once; a second endpoint of the same request (who
+    prefills) is another pick."""
+    pool = pool_of(2)
+    pods = tuple(pool.endpoints())
+    knows = context(pool.slot)
+    scorer = PrefixCacheScorer(PrefixCacheScorerParameters(), knows)
+    narrowing = PrefixCacheAffinityFilter(PrefixAffinityFilterParameters(), knows)
+    ask = request(text(*"ab"))
+    for each in (scorer, narrowing):
+        each.picked(ask, pods[0])
+    slot = pool.slot("prefix")
+    assert isinstance(slot, PrefixSlot)
+    assert slot.unnamed is not None
+    assert sum(slot.unnamed.figures.ratio.counts) == 1
+    scorer.picked(ask, pods[1])
+    assert [each.recency.size for each in slot.index.holdings()] == [2, 2]
+
+
 def test_a_scorer_of_a_named_producer_leaves_the_telling_to_it() -> None:
     """Or each pick would be told twice."""
     cache = Cache()
     cache.scorer().picked(request(text("a")), cache.pods[0])
-    assert len(cache.bench.slot.index) == 0
-    bench = cache.bench
+    assert len(cache.index) == 0
     with pytest.raises(ValueError, match="elsewhere is no approx-prefix-cache-producer"):
-        PrefixCacheScorer(
-            PrefixCacheScorerParameters(prefix_match_info_producer_name="elsewhere"),
-            bench.context(),
-        )
+        cache.scorer(prefix_match_info_producer_name="elsewhere")
 
 
 def test_a_weight_needs_a_scale() -> None:
@@ -271,8 +291,8 @@ def test_figures() -> None:
 
 def test_what_kinds_the_types_are() -> None:
     """Each type is what the configuration may use it as."""
-    bench = Bench(endpoints(1))
-    made = {each.type: each.make(each.parameters(), bench.context()) for each in PREFIX_PLUGINS}
+    knows = context(pool_of(1).slot)
+    made = {each.type: each.make(each.parameters(), knows) for each in PREFIX_PLUGINS}
     assert isinstance(made["prefix-cache-scorer"], Scorer)
     assert isinstance(made["prefix-cache-affinity-filter"], Filter)
     assert isinstance(made["approx-prefix-cache-producer"], PickObserver)

@@ -57,7 +57,11 @@ class PrefixCacheScorer(_Asking):
 
 
 class PrefixCacheAffinityFilter(_Asking):
-    """Keeps endpoints that have most of the prompt, unless all of them are too busy."""
+    """Keeps endpoints that have most of the prompt, unless all of them are too busy.
+
+    Attributes:
+        counts_tokens: it asks for the tokens in flight at endpoints.
+    """
 
     def __init__(self, parameters: PrefixAffinityFilterParameters, context: PluginContext) -> None:
         super().__init__(parameters.prefix_match_info_producer_name, context)
@@ -69,6 +73,7 @@ class PrefixCacheAffinityFilter(_Asking):
             raise ValueError("peakPrefillThroughput must be more than 0 with a maxTTFTPenaltyMs")
         self._parameters = parameters
         self._random = context.random
+        self.counts_tokens = parameters.max_ttft_penalty_ms > 0
 
     def filter(self, request: PickRequest, candidates: Candidates) -> Candidates:
         """See `Filter.filter`."""

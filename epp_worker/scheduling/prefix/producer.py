@@ -50,12 +50,13 @@ class Match(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A request that was asked about, and its chain."""
+    """A request that was asked about, its chain, and the endpoints that it was picked for."""
 
     request: PickRequest
     block_tokens: int
     chain: list[int]
     counts: Sequence[int] | None
+    told: "list[EndpointState]"
 
 
 class ApproxPrefixCache:
@@ -94,8 +95,9 @@ class ApproxPrefixCache:
         """See `PickObserver.picked`: the chosen endpoint has this prompt from now on."""
         asked = self._ask(request, (chosen,))
         index = self._index()
-        if index is None or not asked.chain:
+        if index is None or not asked.chain or chosen in asked.told:
             return
+        asked.told.append(chosen)
         if asked.counts is None:
             self.figures.count(0, len(asked.chain), asked.block_tokens)
         elif index.knows(chosen):
@@ -114,7 +116,7 @@ class ApproxPrefixCache:
             hashes = self._chain(request, tokens)
             index = self._index()
             counts = index.counts(hashes) if index is not None and hashes else None
-            asked = self._asked = _Asked(request, tokens, hashes, counts)
+            asked = self._asked = _Asked(request, tokens, hashes, counts, [])
         return asked
 
     def _chain(self, request: PickRequest, block_tokens: int) -> list[int]:
@@ -148,17 +150,23 @@ class ApproxPrefixCache:
 
 
 def producer(name: str, context: PluginContext) -> tuple[ApproxPrefixCache, bool]:
-    """The producer that a plugin asks: the one of this name, or else one of its own.
+    """The producer that a plugin asks: the one of this name, or else the pool's unnamed one.
 
     Returns:
-        The producer, and whether it is the plugin's own, which must tell it of each pick.
+        The producer, and whether it is the unnamed one, which nobody else may tell of picks: those
+        that ask it must, and the first one to tell of a pick is heard.
 
     Raises:
         ValueError: an instance of that name is something else.
     """
     found = context.find(name or PRODUCER)
     if found is None and not name:
-        return ApproxPrefixCache(PrefixProducerParameters(), context), True
+        slot = context.slot(PREFIX)
+        if not isinstance(slot, PrefixSlot):
+            return ApproxPrefixCache(PrefixProducerParameters(), context), True
+        if slot.unnamed is None:
+            slot.unnamed = ApproxPrefixCache(PrefixProducerParameters(), context)
+        return slot.unnamed, True
     if not isinstance(found, ApproxPrefixCache):
         raise ValueError(f"prefixMatchInfoProducerName: {name or PRODUCER} is no {PRODUCER}")
     return found, False

@@ -8,12 +8,16 @@ applies them in order has the same blocks in the same order as the owner.
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from epp_worker.scheduling.prefix.budget import Budget
 from epp_worker.scheduling.prefix.index import Holding, Known, PrefixIndex
 from epp_worker.scheduling.prefix.recency import HASH_BYTES
+
+if TYPE_CHECKING:
+    from epp_worker.scheduling.prefix.producer import ApproxPrefixCache
 
 PREFIX = "prefix"
 MAX_KEY_CHARS = 512
@@ -30,12 +34,14 @@ class PrefixSlot:
 
     Attributes:
         index: what it is about.
+        unnamed: the pool's producer where its configuration lists none.
     """
 
     name = PREFIX
 
     def __init__(self, budget: Budget) -> None:
         self.index = PrefixIndex(budget)
+        self.unnamed: ApproxPrefixCache | None = None
         self._journal: dict[tuple[Holding, int], bytes] = {}
         self._journal_bytes = 0
         self._changed: Callable[[], None] | None = None

@@ -45,8 +45,8 @@ class Upstream:
         try:
             while True:
                 await self._answer(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the gateway is gone, or the test is over
         finally:
             self.open -= 1
             writer.close()

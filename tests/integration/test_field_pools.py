@@ -251,6 +251,27 @@ async def test_a_recreated_pool_starts_anew(
     assert sum(sum(each.values()) for each in running.worker.figures().inflight.values()) == 0
 
 
+async def test_two_pools_behind_one_rule_never_mix(running: Running, gateway: Gateway) -> None:
+    """Hints that list the pods of both: each picker keeps to its own pool; a pool that nobody knows
+    is UNAVAILABLE, which is no answer of another one's (istio/istio#61594)."""
+    other = Gateway(running.worker.addresses.ext_proc, "pool-b-epp.ns1.svc:9002")
+    unknown = Gateway(running.worker.addresses.ext_proc, "pool-z-epp.ns1.svc:9002")
+    union = ["10.0.0.1:8000", "10.0.1.1:8000"]
+    for each, own in ((gateway, "10.0.0.1:8000"), (other, "10.0.1.1:8000")):
+        for _ in range(10):
+            call = each.stream()
+            await call.write(make.request_headers(end_of_stream=True, subset=union))
+            async with asyncio.timeout(DEADLINE):
+                assert endpoint_in(await call.read()) == own
+            call.cancel()
+    call = unknown.stream()
+    await call.write(make.request_headers(end_of_stream=True, subset=union))
+    async with asyncio.timeout(DEADLINE):
+        assert await call.code() is grpc.StatusCode.UNAVAILABLE
+    await other.close()
+    await unknown.close()
+
+
 async def test_a_deleted_pool_is_waited_for_and_then_unavailable(
     running: Running, folder: Folder, gateway: Gateway
 ) -> None:

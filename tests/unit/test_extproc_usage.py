@@ -25,7 +25,8 @@ def read(content_type: str | None, *chunks: bytes) -> UsageReader:
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 def test_events_cut_at_every_byte(ending: str) -> None:
-    """Usage is found however the events fall into chunks (aibrix#2638, openai-agents#4707)."""
+    """Usage is found however the events fall into chunks (vllm-project/aibrix#2638,
+    openai/openai-agents-python#4707, kubernetes-sigs/gateway-api-inference-extension#2026)."""
     body = STREAM.replace("\n", ending).encode()
     for cut in range(len(body) + 1):
         reader = read(SSE, body[:cut], body[cut:])

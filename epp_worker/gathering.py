@@ -6,6 +6,7 @@ from epp_worker.holdings import Holdings, inflight_of
 from epp_worker.http2.counters import Counters
 from epp_worker.loopwatch import LoopWatch
 from epp_worker.metrics import Figures, PickCounts
+from epp_worker.scheduling.prefix.slot import PREFIX
 from epp_worker.strays import StrayGate
 from epp_worker.surroundings import Surroundings
 from fleet.model import Hold
@@ -56,6 +57,11 @@ def gather(
         scrapes=given.scraper.counts(),
         source=source_figures(given.source),
         state=state,
+        prefixes=holdings.slots.prefixes(
+            (ref, pool.slots.get(PREFIX))
+            for group in holdings
+            for ref, pool in group.states.items()
+        ),
         store_errors=store_errors(given.store),
         owned_load=sum(1.0 + group.rate for group in holdings if group.hold is Hold.OWNER),
         certificate_expiry_seconds=(
@@ -71,4 +77,5 @@ def gather(
         bounds_hit=bounds.hits(),
         held_bytes=bounds.held(),
         connection_faults=dict(counters.connection_faults),
+        plugin_faults=dict(holdings.schedulers.faults.counts()),
     )

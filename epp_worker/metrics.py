@@ -15,6 +15,8 @@ from epp_worker.extproc.observer import SilentObserver
 from epp_worker.handover.counts import StreamFigures
 from epp_worker.handover.metrics import families as state_families
 from epp_worker.scheduling.contract import Pick
+from epp_worker.scheduling.prefix.figures import PrefixPage
+from epp_worker.scheduling.prefix.metrics import families as prefix_families
 from fleet.model import EpochVersion, Hold, PoolRef
 from fleet.sources.metrics import SourceFigures, families
 from fleet.store.metrics import families as store_families
@@ -102,6 +104,7 @@ class Figures:
         bounds_hit: how often somebody paid for passing a bound.
         held_bytes: what peers make the worker hold, by what for.
         connection_faults: connections ended for a peer's fault, by the HTTP/2 error code.
+        plugin_faults: calls of plugins that failed or were slow, by plugin type.
         owned_load: of the owned groups, as placement counts it: 1 each, plus streams/s.
     """
 
@@ -123,6 +126,7 @@ class Figures:
     scrapes: ScrapeCounts = field(default_factory=ScrapeCounts)
     source: SourceFigures = field(default_factory=SourceFigures)
     state: StreamFigures = field(default_factory=StreamFigures)
+    prefixes: PrefixPage = field(default_factory=PrefixPage)
     store_errors: Mapping[str, int] = field(default_factory=dict)
     certificate_expiry_seconds: float | None = None
     tls_expiry_seconds: float | None = None
@@ -131,6 +135,7 @@ class Figures:
     bounds_hit: Mapping[str, int] = field(default_factory=dict)
     held_bytes: Mapping[str, int] = field(default_factory=dict)
     connection_faults: Mapping[str, int] = field(default_factory=dict)
+    plugin_faults: Mapping[str, int] = field(default_factory=dict)
     owned_load: float = 0.0
 
 
@@ -189,8 +194,15 @@ class _Collector:
         )
         yield _gauge("epoch", "Highest leadership epoch seen.", figures.seen.epoch)
         yield _gauge("map_version", "Version of the last share applied.", figures.applied.version)
+        yield _counter(
+            "plugin_faults",
+            "Calls of scheduling plugins that failed or were slow, by plugin type.",
+            "plugin",
+            figures.plugin_faults,
+        )
         yield from families(figures.source)
         yield from state_families(figures.state)
+        yield from prefix_families(figures.prefixes)
         yield from store_families(figures.store_errors)
 
 

@@ -117,6 +117,10 @@ class Scheduler:
         """Whether `responded` and `finished` are of any use."""
         return bool(self._listeners)
 
+    def profile(self, name: str) -> RunnableProfile:
+        """A profile by name; KeyError if there is none."""
+        return self._profiles[name]
+
     def plugin(self, name: str) -> Any:
         """An instance by name; None = there is none."""
         return self._plugins.get(name)

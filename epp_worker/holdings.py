@@ -30,7 +30,7 @@ from epp_worker.holds import (
 from epp_worker.scheduling.configured import Schedulers
 from epp_worker.scheduling.pool import PoolState
 from epp_worker.scheduling.prefix.budget import Budget
-from epp_worker.scheduling.slots import pool_slots
+from epp_worker.scheduling.slots import PoolSlots
 from epp_worker.scheduling.state_merge import trust
 from fleet.control.messages import HoldReport
 from fleet.errors import AuthorityError
@@ -104,7 +104,7 @@ class Holdings:
         self._quiet_seconds = quiet_seconds
         self._now = now
         self._rng = rng
-        self._new_slot = pool_slots(Budget())
+        self.slots = PoolSlots(Budget())
         self.schedulers = schedulers or Schedulers()
         self._groups: dict[GroupKey, Group] = {}
         self._changed: list[Callable[[], None]] = []
@@ -329,7 +329,7 @@ class Holdings:
                 pool,
                 now=self._now,
                 rng=self._rng,
-                new_slot=self._new_slot,
+                new_slot=self.slots,
                 schedulers=self.schedulers.scheduler,
             )
             group.states[pool.ref] = state

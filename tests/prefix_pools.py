@@ -12,7 +12,7 @@ from epp_worker.scheduling.pool import PoolState
 from epp_worker.scheduling.prefix.budget import Budget
 from epp_worker.scheduling.prefix.index import PrefixIndex
 from epp_worker.scheduling.prefix.slot import PREFIX, PrefixSlot
-from epp_worker.scheduling.slots import pool_slots
+from epp_worker.scheduling.slots import PoolSlots
 from epp_worker.scheduling.state_slots import StateSlot
 from fleet.model import PoolRef
 from fleet.model.pools import Endpoint, Pool
@@ -45,13 +45,12 @@ def request(prompt: bytes = b"", model: str | None = "m", **said: Any) -> PickRe
     return PickRequest(model, None, lambda _: None, hints=Said(prompt, **said))
 
 
-def pool_of(pods: int) -> PoolState:
-    """A pool of pods 0, 1, ... at a worker of its own."""
+def pool_of(pods: int, slots: PoolSlots | None = None) -> PoolState:
+    """A pool of pods 0, 1, ...; at a worker of its own if no slots are given."""
+    new_slot = PoolSlots(Budget(1 << 30)) if slots is None else slots
     ref = PoolRef("ns", "pool")
     pool = Pool(ref, "uid", {"app": "pool"}, (8000,), None)
-    state = PoolState(
-        pool, now=lambda: 0.0, rng=random.Random(1), new_slot=pool_slots(Budget(1 << 30))
-    )
+    state = PoolState(pool, now=lambda: 0.0, rng=random.Random(1), new_slot=new_slot)
     state.set_endpoints([endpoint(number).endpoint for number in range(pods)])
     return state
 

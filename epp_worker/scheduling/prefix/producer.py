@@ -64,9 +64,15 @@ class ApproxPrefixCache:
 
     Args:
         context: of the plugin; its slot `prefix` is the index.
+        unnamed: it is the one that a pool has whose configuration lists none.
+
+    Attributes:
+        figures: what it finds, together with the producers of this name of other pools.
     """
 
-    def __init__(self, parameters: PrefixProducerParameters, context: PluginContext) -> None:
+    def __init__(
+        self, parameters: PrefixProducerParameters, context: PluginContext, *, unnamed: bool = False
+    ) -> None:
         block = parameters.block_size_tokens
         if parameters.block_size and block == DEFAULT_BLOCK_TOKENS:
             block = parameters.block_size
@@ -77,7 +83,9 @@ class ApproxPrefixCache:
         self._context = context
         self._asked: _Asked | None = None
         self._zeros: list[int] = []
-        self.figures = PrefixFigures()
+        slot = context.slot(PREFIX)
+        name = PRODUCER if unnamed else context.name
+        self.figures = slot.figures.of(name) if isinstance(slot, PrefixSlot) else PrefixFigures()
 
     def match(self, request: PickRequest, candidates: Candidates) -> Match:
         """How much of the prompt each candidate has."""
@@ -163,9 +171,9 @@ def producer(name: str, context: PluginContext) -> tuple[ApproxPrefixCache, bool
     if found is None and not name:
         slot = context.slot(PREFIX)
         if not isinstance(slot, PrefixSlot):
-            return ApproxPrefixCache(PrefixProducerParameters(), context), True
+            return ApproxPrefixCache(PrefixProducerParameters(), context, unnamed=True), True
         if slot.unnamed is None:
-            slot.unnamed = ApproxPrefixCache(PrefixProducerParameters(), context)
+            slot.unnamed = ApproxPrefixCache(PrefixProducerParameters(), context, unnamed=True)
         return slot.unnamed, True
     if not isinstance(found, ApproxPrefixCache):
         raise ValueError(f"prefixMatchInfoProducerName: {name or PRODUCER} is no {PRODUCER}")

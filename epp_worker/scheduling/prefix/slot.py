@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from epp_worker.scheduling.prefix.budget import Budget
+from epp_worker.scheduling.prefix.figures import FiguresByName
 from epp_worker.scheduling.prefix.index import Holding, Known, PrefixIndex
 from epp_worker.scheduling.prefix.recency import HASH_BYTES
 
@@ -34,13 +35,15 @@ class PrefixSlot:
 
     Attributes:
         index: what it is about.
+        figures: what the producers of all pools find.
         unnamed: the pool's producer where its configuration lists none.
     """
 
     name = PREFIX
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, figures: FiguresByName | None = None) -> None:
         self.index = PrefixIndex(budget)
+        self.figures = FiguresByName() if figures is None else figures
         self.unnamed: ApproxPrefixCache | None = None
         self._journal: dict[tuple[Holding, int], bytes] = {}
         self._journal_bytes = 0

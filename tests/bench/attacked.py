@@ -12,13 +12,14 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from fleet.model import Hold
-from fleet.settings import WorkerSettings
+from fleet.settings import BoundSettings, WorkerSettings
 from tests.worker_inprocess import Running, TestLeader, running_worker, write_pool
 
 _LOOK_SECONDS = 0.005
@@ -35,8 +36,11 @@ def authority(pool: int) -> str:
 class Attacked:
     """The process, from outside."""
 
-    def __init__(self, pools: int = 2, **settings: object) -> None:
-        command = [sys.executable, "-m", "tests.bench.attacked", str(pools), json.dumps(settings)]
+    def __init__(
+        self, pools: int = 2, bounds: Mapping[str, object] | None = None, **settings: object
+    ) -> None:
+        chosen = json.dumps(settings), json.dumps(dict(bounds or {}))
+        command = [sys.executable, "-m", "tests.bench.attacked", str(pools), *chosen]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
         self.pid = self._process.pid
@@ -55,11 +59,15 @@ class Attacked:
         self._process.kill()
         self._process.communicate()
 
-    def look(self) -> dict[str, Any]:
-        """Figures since the last look: `lags` in seconds (p50, p99, worst), `cpu` seconds, `rss`
-        bytes; and gauges of now."""
+    def look(self, *, collect: bool = False) -> dict[str, Any]:
+        """Figures since the last look: `lags` in seconds (p50, p99, worst), `cpu` seconds; and of
+        now: `rss` bytes, streams and the like.
+
+        Args:
+            collect: garbage first, which may take a while, and count the `objects` that are left.
+        """
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write("collect\n" if collect else "\n")
         self._process.stdin.flush()
         return self._line()
 
@@ -87,9 +95,10 @@ class _Watch:
             await asyncio.sleep(_LOOK_SECONDS)
             self._lags.append(loop.time() - due)
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self, *, collect: bool) -> dict[str, Any]:
         """See `Attacked.look`."""
-        gc.collect()
+        if collect:
+            gc.collect()
         lags, self._lags = sorted(self._lags or [0.0]), []
         before, self._cpu = self._cpu, _cpu_seconds()
         worker = self._running.worker
@@ -98,7 +107,7 @@ class _Watch:
             "lags": [lags[len(lags) // 2], lags[len(lags) * 99 // 100], lags[-1]],
             "cpu": self._cpu - before,
             "rss": _resident_bytes(),
-            "objects": len(gc.get_objects()),
+            "objects": len(gc.get_objects()) if collect else 0,
             "streams": counters.streams_open,
             "connections": counters.connections_open,
             "inflight": sum(sum(p.values()) for p in worker.figures().inflight.values()),
@@ -114,10 +123,10 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def _main(pools: int, settings: WorkerSettings, folder: Path) -> None:
+async def _main(pools: int, settings: WorkerSettings, bounds: BoundSettings, folder: Path) -> None:
     for pool in range(pools):
         write_pool(folder, f"pool-{pool}", f"10.0.0.{pool + 1}")
-    async with running_worker(folder, worker_settings=settings) as running:
+    async with running_worker(folder, worker_settings=settings, bounds=bounds) as running:
         leader = TestLeader(running.worker.addresses.internal, 1)
         await leader.connect()
         holds: Any = {f"pool_{pool}": Hold.OWNER for pool in range(pools)}
@@ -127,13 +136,14 @@ async def _main(pools: int, settings: WorkerSettings, folder: Path) -> None:
         address = running.worker.addresses.ext_proc
         sys.stdout.write(json.dumps({"address": address}) + "\n")
         sys.stdout.flush()
-        while await asyncio.to_thread(sys.stdin.readline):
-            sys.stdout.write(json.dumps(watch.figures()) + "\n")
+        while said := await asyncio.to_thread(sys.stdin.readline):
+            sys.stdout.write(json.dumps(watch.figures(collect="collect" in said)) + "\n")
             sys.stdout.flush()
         watching.cancel()
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        chosen: dict[str, Any] = json.loads(sys.argv[2])
-        asyncio.run(_main(int(sys.argv[1]), replace(SETTINGS, **chosen), Path(name)))
+        chosen: list[dict[str, Any]] = [json.loads(text) for text in sys.argv[2:4]]
+        settings, bounds = replace(SETTINGS, **chosen[0]), replace(BoundSettings(), **chosen[1])
+        asyncio.run(_main(int(sys.argv[1]), settings, bounds, Path(name)))

@@ -2,24 +2,28 @@
 
 import asyncio
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Self, cast
 
 from epp_worker.http2 import frames
 from epp_worker.process import PATH
-from tests.attackers import data, literals
+from tests.attackers import literals
 from tests.http2_peer import grpc, raw, request_headers
 from tests.unit import extproc_messages as make
 
 _HELLO = (
     frames.PREFACE
     + frames.settings({1: 0, 4: frames.MAX_WINDOW})
-    + frames.SETTINGS_ACK
     + frames.window_update(0, frames.MAX_WINDOW - frames.DEFAULT_WINDOW)
 )
 _TABLE_OF_SIZE_0 = b"\x20"
 """With it, blocks need not be decoded again."""
 
+_FRAME = 16_384
+_INITIAL_WINDOW = 4
+
+_setting = struct.Struct(">HI").unpack_from
 _head = struct.Struct(">BHBBI").unpack_from
 
 
@@ -44,9 +48,13 @@ class Call:
         first: seconds until the first answer; done: all that was asked for has come back.
     """
 
-    __slots__ = ("began", "done", "first", "got", "over", "want")
+    __slots__ = ("began", "done", "first", "got", "over", "unsent", "want", "window")
 
-    def __init__(self, want: int, began: float, over: Callable[["Call"], None] | None) -> None:
+    def __init__(
+        self, want: int, window: int, began: float, over: Callable[["Call"], None] | None
+    ) -> None:
+        self.window = window
+        self.unsent: deque[bytes] = deque()
         self.began = began
         self.want = want
         self.got = 0
@@ -67,6 +75,9 @@ class GatewayLink(asyncio.Protocol):
         self._next = 1
         self._rest = b""
         self._owed = 0
+        self._window = self._initial = frames.DEFAULT_WINDOW
+        self._table_updated = False
+        self._trip: asyncio.Future[None] | None = None
         self._blocks: dict[str, bytes] = {}
         self.calls: dict[int, Call] = {}
         self.failed = 0
@@ -90,6 +101,8 @@ class GatewayLink(asyncio.Protocol):
         self.lost = True
         for stream_id in tuple(self.calls):
             self._end(stream_id, good=False)
+        if self._trip is not None and not self._trip.done():
+            self._trip.set_exception(ConnectionError())
 
     def begin(
         self,
@@ -101,16 +114,54 @@ class GatewayLink(asyncio.Protocol):
         """Open a stream and send messages; it is over once `want` bytes have come back."""
         stream_id = self._next
         self._next += 2
-        self.calls[stream_id] = Call(want, self._loop.time(), over)
+        self.calls[stream_id] = Call(want, self._initial, self._loop.time(), over)
         block = self._blocks.get(authority)
         if block is None:
             block = literals(request_headers(path=PATH, authority=authority))
             self._blocks[authority] = block
-            if len(self._blocks) == 1:
-                block = _TABLE_OF_SIZE_0 + block
+        if not self._table_updated:
+            self._table_updated = True
+            block = _TABLE_OF_SIZE_0 + block
         head = raw(frames.HEADERS, frames.FLAG_END_HEADERS, stream_id, block)
-        self.transport.write(head + data(stream_id, grpc(*messages)))
+        self.transport.write(head)
+        self.send(stream_id, grpc(*messages))
         return stream_id
+
+    def send(self, stream_id: int, content: bytes) -> None:
+        """Send on a stream as its windows open."""
+        call = self.calls[stream_id]
+        call.unsent.extend(content[at : at + _FRAME] for at in range(0, len(content), _FRAME))
+        self._pump(stream_id, call)
+
+    def _pump(self, stream_id: int, call: Call) -> None:
+        out = []
+        while call.unsent and len(call.unsent[0]) <= min(call.window, self._window):
+            part = call.unsent.popleft()
+            call.window -= len(part)
+            self._window -= len(part)
+            out.append(raw(frames.DATA, 0, stream_id, part))
+        if out:
+            self.transport.write(b"".join(out))
+
+    def _granted(self, stream_id: int, increment: int) -> None:
+        if stream_id:
+            call = self.calls.get(stream_id)
+            if call is not None:
+                call.window += increment
+                self._pump(stream_id, call)
+            return
+        self._window += increment
+        for each, call in tuple(self.calls.items()):
+            if call.unsent:
+                self._pump(each, call)
+
+    def _settings(self, payload: bytes) -> None:
+        for at in range(0, len(payload), 6):
+            name, value = _setting(payload, at)
+            if name == _INITIAL_WINDOW:
+                grown, self._initial = value - self._initial, value
+                for each in tuple(self.calls):
+                    self._granted(each, grown)
 
     async def pick(self, authority: str, messages: Sequence[bytes]) -> float:
         """Seconds from the request to its first answer; reset after it, as Envoy does.
@@ -127,6 +178,15 @@ class GatewayLink(asyncio.Protocol):
         if call.first is None:
             raise ConnectionError
         return call.first
+
+    async def round_trip(self) -> None:
+        """Everything that was sent so far has been read."""
+        if self.lost:
+            raise ConnectionError
+        self._trip = self._loop.create_future()
+        self.transport.write(frames.ping(b"roundtrp"))
+        async with asyncio.timeout(60):
+            await self._trip
 
     def reset(self, stream_id: int) -> None:
         """Cancel a stream."""
@@ -167,6 +227,14 @@ class GatewayLink(asyncio.Protocol):
                     self._end(stream_id, good=True)
         elif kind == frames.PING and not flags & frames.FLAG_ACK:
             self.transport.write(frames.ping(data[at : at + size], ack=True))
+        elif kind == frames.PING and self._trip is not None and not self._trip.done():
+            self._trip.set_result(None)
+        elif kind == frames.WINDOW_UPDATE:
+            self._granted(stream_id, int.from_bytes(data[at : at + 4], "big"))
+        elif kind == frames.SETTINGS and not flags & frames.FLAG_ACK:
+            self._table_updated = False
+            self.transport.write(frames.SETTINGS_ACK)
+            self._settings(data[at : at + size])
         elif kind == frames.GOAWAY:
             self.goaway = int.from_bytes(data[at + 4 : at + 8], "big")
         elif stream_id and (kind == frames.RST_STREAM or flags & frames.FLAG_END_STREAM):

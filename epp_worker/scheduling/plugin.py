@@ -45,7 +45,11 @@ class Filter(Protocol):
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Rates candidates."""
+    """Rates candidates.
+
+    A call that takes more than 1 ms does not count; a scorer whose work grows with the prompt may
+    have an attribute `allowed_seconds`: a call within that counts.
+    """
 
     def score(self, request: PickRequest, candidates: Candidates) -> Sequence[float]:
         """One value in 0..1 per candidate, in their order; what is outside is clamped."""

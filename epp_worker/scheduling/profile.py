@@ -49,7 +49,7 @@ class Watch:
     def too_slow(self, plugin: Named[P], began: float) -> bool:
         """Whether a call that began then took too long; counts it if so."""
         took = self.now() - began
-        if took <= SLOW_SECONDS:
+        if took <= SLOW_SECONDS or took <= getattr(plugin.plugin, "allowed_seconds", 0.0):
             return False
         self._faults.slow(self._pool, plugin.name, plugin.type, took)
         return True

@@ -1,10 +1,18 @@
 """The producer, the scorer and the filter: values worked out by hand."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from epp_worker.scheduling.plugin import Filter, PickObserver, PluginContext, Scorer
+from epp_worker.scheduling.faults import PluginFaults
+from epp_worker.scheduling.plugin import (
+    Candidates,
+    Filter,
+    PickObserver,
+    PluginContext,
+    Scorer,
+)
 from epp_worker.scheduling.prefix.plugins import (
     PREFIX_PLUGINS,
     PrefixCacheAffinityFilter,
@@ -12,6 +20,8 @@ from epp_worker.scheduling.prefix.plugins import (
 )
 from epp_worker.scheduling.prefix.producer import ApproxPrefixCache
 from epp_worker.scheduling.prefix.slot import PrefixSlot
+from epp_worker.scheduling.profile import Named, RunnableProfile, Watch
+from fleet.model import PoolRef
 from fleet.picking.parameters import (
     PrefixAffinityFilterParameters,
     PrefixCacheScorerParameters,
@@ -296,3 +306,22 @@ def test_what_kinds_the_types_are() -> None:
     assert isinstance(made["prefix-cache-scorer"], Scorer)
     assert isinstance(made["prefix-cache-affinity-filter"], Filter)
     assert isinstance(made["approx-prefix-cache-producer"], PickObserver)
+
+
+class NoPicker:
+    """Picks nobody."""
+
+    def order(self, candidates: Candidates, scores: Sequence[float]) -> Candidates:
+        return ()
+
+
+def test_long_prompts_keep_their_vote() -> None:
+    """A call that takes longer than plugins may, because it is the first to read a long body, still
+    counts: what it found is paid for."""
+    clock = iter([0.0, 0.02])
+    watch = Watch(PoolRef("ns", "pool"), PluginFaults(), lambda: next(clock))
+    cache = Cache()
+    cache.pick(1, *"ab")
+    named = Named("prefix", "prefix-cache-scorer", cache.scorer(), 3.0)
+    profile = RunnableProfile("default", (), (named,), Named("none", "none", NoPicker()), watch)
+    assert profile.rate(request(text(*"ab")), cache.pods) == [0.0, 3.0, 0.0]

@@ -32,7 +32,14 @@ class _Asking:
 
 
 class PrefixCacheScorer(_Asking):
-    """The part of the prompt that an endpoint has; by weight also how long that part is."""
+    """The part of the prompt that an endpoint has; by weight also how long that part is.
+
+    Attributes:
+        allowed_seconds: a call may take so long and still count. The first one that asks reads the
+            body, and the longest prompts are those whose prefixes are worth most.
+    """
+
+    allowed_seconds = 0.1
 
     def __init__(self, parameters: PrefixCacheScorerParameters, context: PluginContext) -> None:
         super().__init__(parameters.prefix_match_info_producer_name, context)

@@ -31,6 +31,10 @@ _FRESH_SECONDS: Final = 0.05
 """So many may have begun within this time and not be done: their clients may all answer within the
 same turn of the loop, and those that are slow to answer keep nobody waiting."""
 
+_WAITS: Final = 3
+"""Who waits for its turn longer than so many handshakes may take is let go; most clients have gone
+before."""
+
 _TLS_READ_BYTES: Final = 32 * 1024
 """asyncio gives each TLS connection a buffer of 256 KiB to read into: 2 GB for 8,000 of them."""
 
@@ -99,7 +103,7 @@ class Handshakes:
         begun = 0
         while self._waiting and begun < BEGUN_PER_TURN and self._has_room(now):
             client = self._waiting.popleft()
-            if now - client.since >= limits.handshake_seconds:
+            if now - client.since >= limits.handshake_seconds * _WAITS:
                 client.arriving.close()
                 self._failed(client.peer, "timeout")
                 continue
@@ -141,13 +145,12 @@ class Handshakes:
 
     async def _shake(self, client: _Client) -> None:
         limits = self._shared.limits
-        left = client.since + limits.handshake_seconds - self._loop.time()
         try:
             await self._loop.connect_accepted_socket(
                 self._make,
                 client.arriving,
                 ssl=self._tls.context(),
-                ssl_handshake_timeout=max(left, 0.001),
+                ssl_handshake_timeout=limits.handshake_seconds,
                 ssl_shutdown_timeout=limits.keepalive_timeout_seconds,
             )
         except OSError as error:

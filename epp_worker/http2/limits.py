@@ -76,7 +76,7 @@ class Http2Limits:
     """A connection that has said nothing sensible for this long is closed."""
 
     handshake_seconds: float = 10.0
-    """The same for a TLS handshake, from its first byte on."""
+    """The same for a TLS handshake, from its turn on."""
 
     max_handshakes: int = 1024
     """TLS handshakes under way at once; more wait, and the oldest gives way to them after half of

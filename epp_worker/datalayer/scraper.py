@@ -105,18 +105,21 @@ class Scraper:
                 target.drop()
 
     def refresh(self, pool: PoolState) -> None:
-        """Follow changed endpoints: new ones are scraped at once, old ones no more."""
+        """Follow changed endpoints: those that are new, or ready anew, are scraped at once, old
+        ones no more."""
         followed = self._followed.get(pool)
         if followed is None:
             return
         states = set(pool.endpoints())
         for state in followed.targets.keys() - states:
             followed.targets.pop(state).drop()
-        now = self._clock.monotonic()
-        for state in states - followed.targets.keys():
+        anew = [target for target in followed.targets.values() if target.ready_anew()]
+        new = states - followed.targets.keys()
+        for state in new:
             followed.targets[state] = Target(followed, state, self._connect, self._done)
-            if followed.due > now:
-                self._put(followed, now)
+        now = self._clock.monotonic()
+        if (new or anew) and followed.due > now:
+            self._put(followed, now)
 
     def endpoints_failing(self) -> int:
         """Ready endpoints whose last scrape failed."""

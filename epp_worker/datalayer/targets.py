@@ -53,6 +53,7 @@ class Target:
 
     Attributes:
         not_before: it is not asked until then.
+        ready_since: of its pod, when it was last looked at.
         place: where it waits or is being read.
         done: takes what a fetch came to.
         at: when the present scrape began; `inflight`: what was open then.
@@ -70,6 +71,7 @@ class Target:
         "not_before",
         "phase",
         "place",
+        "ready_since",
         "state",
     )
 
@@ -90,6 +92,7 @@ class Target:
         self.phase = Phase.IDLE
         self.place: Places | None = None
         self.not_before = 0.0
+        self.ready_since = state.endpoint.ready_since
         self.at = self.busy = 0.0
         self.inflight = 0
         self._waiters: list[asyncio.Future[None]] | None = None
@@ -117,6 +120,15 @@ class Target:
         self.connection.cancel()
         self.connection.close()
         self.end()
+
+    def ready_anew(self) -> bool:
+        """Whether its pod has become ready again since the last call: then what was held against
+        it may be over, and it is asked without delay."""
+        since = self.state.endpoint.ready_since
+        anew, self.ready_since = since != self.ready_since, since
+        if anew:
+            self.not_before = 0.0
+        return anew
 
     def ended(self) -> asyncio.Future[None]:
         """Done when the scrape that waits or is under way has ended."""

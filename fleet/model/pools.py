@@ -94,6 +94,8 @@ class Pod:
     Attributes:
         ready: Ready condition True, no deletionTimestamp, phase neither Failed nor Succeeded, and
             an IP is known.
+        ready_since: when its Ready condition last changed, as the pod says; "" = unknown. Tells
+            apart two times of readiness between which nobody has looked.
         active_ports: the only ports at which it is an endpoint; None = all of its pool's.
         fault: what is wrong with it though it can be used, for people; "" for nothing.
     """
@@ -105,6 +107,7 @@ class Pod:
     ip: str
     ready: bool
     annotations: Mapping[str, str] = field(default_factory=dict)
+    ready_since: str = ""
     active_ports: frozenset[int] | None = None
     fault: str = ""
 
@@ -143,6 +146,7 @@ class Endpoint:
         address: `ip:port` as it goes on the wire, IPv6 as `[::1]:8000`.
         rank: index of the port in the pool's targetPorts.
         engine: the inference engine by the pod's label; "" = none is named.
+        ready_since: of the pod.
         labels: of the pod.
     """
 
@@ -152,6 +156,7 @@ class Endpoint:
     rank: int
     engine: str = ""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    ready_since: str = ""
 
 
 def join_host_port(ip: str, port: int) -> str:
@@ -172,7 +177,15 @@ def endpoints_of(pool: Pool, pods: Iterable[Pod]) -> tuple[Endpoint, ...]:
         (pod for pod in pods if pod.ready and pool.selects(pod)), key=lambda pod: pod.name
     )
     return tuple(
-        Endpoint(pod.name, pod.uid, join_host_port(pod.ip, port), rank, pod.engine, pod.labels)
+        Endpoint(
+            pod.name,
+            pod.uid,
+            join_host_port(pod.ip, port),
+            rank,
+            engine=pod.engine,
+            labels=pod.labels,
+            ready_since=pod.ready_since,
+        )
         for pod in chosen
         for rank, port in enumerate(pool.target_ports)
         if pod.active_ports is None or port in pod.active_ports

@@ -8,6 +8,7 @@ pod's status is no error but makes the pod not ready: a stale "ready" would be w
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from fleet.errors import ManifestError
 from fleet.model import FailureMode, GroupKey, Pod, Pool, PoolRef, Service
@@ -19,6 +20,7 @@ from fleet.sources.parse_objectives import parse_objective, parse_rewrite
 
 MAX_TARGET_PORTS = 8
 MAX_SELECTOR_LABELS = 64
+MAX_TIME_LENGTH = 40
 MAX_ACTIVE_PORTS = 64
 """Ports of a pod's annotation; a pool has eight. What follows is one text that is no port."""
 
@@ -177,11 +179,12 @@ def parse_pod(key: ObjectKey, top: Field) -> Pod:
     annotations = metadata.get("annotations").texts()
     ports, fault = _active_ports(metadata.get("annotations"), annotations)
     ip = _ip(status)
+    ready_condition = _ready_condition(status)
     ready = (
         bool(ip)
         and metadata.get("deletionTimestamp").missing
         and status.get("phase").value not in ("Failed", "Succeeded")
-        and _is_ready(status)
+        and ready_condition is not None
     )
     return Pod(
         namespace=key.namespace,
@@ -191,6 +194,7 @@ def parse_pod(key: ObjectKey, top: Field) -> Pod:
         ip=ip,
         ready=ready,
         annotations=annotations,
+        ready_since=_since(ready_condition) if ready else "",
         active_ports=ports,
         fault=fault,
     )
@@ -231,14 +235,22 @@ def _ip(status: Field) -> str:
         return ""
 
 
-def _is_ready(status: Field) -> bool:
-    conditions = status.get("conditions").value
-    if not isinstance(conditions, list):
-        return False
-    return any(
-        isinstance(each, Mapping) and each.get("type") == "Ready" and each.get("status") == "True"
-        for each in conditions
-    )
+def _ready_condition(status: Field) -> Mapping[object, object] | None:
+    """The condition Ready, if it is there and true."""
+    if not isinstance(status.value, Mapping):
+        return None
+    conditions = status.value.get("conditions")
+    for each in conditions if isinstance(conditions, list) else ():
+        if not isinstance(each, Mapping):
+            continue
+        if each.get("type") == "Ready" and each.get("status") == "True":
+            return each
+    return None
+
+
+def _since(condition: Mapping[object, object] | None) -> str:
+    value = None if condition is None else condition.get("lastTransitionTime")
+    return str(value)[:MAX_TIME_LENGTH] if isinstance(value, str | datetime) else ""
 
 
 def parse_service(key: ObjectKey, top: Field) -> Service:

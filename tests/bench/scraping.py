@@ -18,7 +18,7 @@ from pathlib import Path
 
 from epp_worker.datalayer.scraper import Scraper
 from epp_worker.scheduling.contract import PickRequest, Refusal
-from epp_worker.scheduling.pool import PoolState
+from epp_worker.scheduling.pool import RATE_SECONDS, PoolState
 from fleet.clock import SystemClock
 from fleet.model.identity import PoolRef
 from fleet.model.pools import Endpoint, Pool
@@ -129,8 +129,18 @@ async def _cores(seconds: float) -> float:
     return (time.process_time() - cpu) / (time.monotonic() - wall)
 
 
+def _used_to(pool: PoolState, rate: float) -> None:
+    """Let the pool believe that it has had `rate` requests/s for long."""
+    for _ in range(round(rate * RATE_SECONDS)):
+        answer = pool.pick(_ASK)
+        assert not isinstance(answer, Refusal)
+        answer.release()
+
+
 async def _busy(pools: list[PoolState], rate: float, seconds: float) -> tuple[float, ...]:
     """Cores for scraping, scrapes/s, and p99 of picks in ms without and with scraping."""
+    for pool in pools:
+        _used_to(pool, rate / len(pools))
     alone = _Traffic(pools, rate)
     async with _running(asyncio.create_task(alone.run())):
         await asyncio.sleep(_WARM_SECONDS)

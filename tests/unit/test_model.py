@@ -3,7 +3,6 @@
 import pytest
 
 from fleet.model import (
-    Endpoint,
     EpochVersion,
     GroupKey,
     Hold,
@@ -70,12 +69,14 @@ def test_endpoints_are_ready_pods_of_the_pool_times_ports() -> None:
         _pod("far", namespace="other"),
         Pod("ns", "other", "uid", {"app": "other"}, "10.0.0.9", True),
     ]
-    assert endpoints_of(_pool(), pods) == (
-        Endpoint("a", "uid-a", "10.0.0.1:8000", 0),
-        Endpoint("a", "uid-a", "10.0.0.1:8001", 1),
-        Endpoint("b", "uid-b", "[fd00::2]:8000", 0),
-        Endpoint("b", "uid-b", "[fd00::2]:8001", 1),
-    )
+    found = endpoints_of(_pool(), pods)
+    assert [(each.pod, each.pod_uid, each.address, each.rank) for each in found] == [
+        ("a", "uid-a", "10.0.0.1:8000", 0),
+        ("a", "uid-a", "10.0.0.1:8001", 1),
+        ("b", "uid-b", "[fd00::2]:8000", 0),
+        ("b", "uid-b", "[fd00::2]:8001", 1),
+    ]
+    assert all(each.labels == {"app": "llama", "x": "y"} for each in found)
 
 
 def test_an_empty_selector_selects_nothing() -> None:

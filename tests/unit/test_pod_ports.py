@@ -1,5 +1,6 @@
-"""A pod's active ports and its engine, from manifest to endpoints."""
+"""A pod's active ports, engine and time of readiness, from manifest to endpoints."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -99,3 +100,27 @@ def test_the_engine_is_that_of_the_label(labels: dict[str, str], engine: str) ->
     """The newer label first; every endpoint of the pod carries it."""
     found: tuple[Endpoint, ...] = endpoints_of(POOL, [pod({}, labels)])
     assert [each.engine for each in found] == [engine] * 3
+
+
+@pytest.mark.parametrize(
+    ("time", "ready", "expected"),
+    [
+        ("2026-01-01T00:00:00Z", "True", "2026-01-01T00:00:00Z"),
+        (datetime(2026, 1, 1, tzinfo=UTC), "True", "2026-01-01 00:00:00+00:00"),
+        (None, "True", ""),
+        (17, "True", ""),
+        ("2026-01-01T00:00:00Z" * 9, "True", "2026-01-01T00:00:00Z" * 2),
+        ("2026-01-01T00:00:00Z", "False", ""),
+    ],
+)
+def test_the_time_of_readiness_tells_two_of_them_apart(
+    time: object, ready: str, expected: str
+) -> None:
+    """As the condition says it, in YAML's own type too; only for who is ready."""
+    raw = texts.pod(ready=ready)
+    raw["status"]["conditions"][0]["lastTransitionTime"] = time
+    found = read(raw)
+    assert found.ready_since == expected
+    assert [each.ready_since for each in endpoints_of(POOL, [found])] == (
+        [expected] * 3 if ready == "True" else []
+    )

@@ -56,6 +56,24 @@ async def test_a_pod_that_becomes_ready_anew_is_tried_at_once(why: str) -> None:
         assert chosen[bad.address] > 50
 
 
+async def test_a_flip_of_readiness_that_nobody_saw_counts_too() -> None:
+    """Between two looks at the API server the pod was not ready and is again: only the time of its
+    condition has changed. Its state stays, and it is tried at once (production-stack#1091)."""
+    fetches, pool = Fetches(), pool_of("p", 2)
+    bad, well = (state.endpoint for state in pool.endpoints())
+    fetches.answer[bad.address] = refuse
+    async with scraping(fetches, pool) as scraper:
+        await traffic([pool], 10, 60)
+        (state, _) = pool.endpoints()
+        fetches.answer.clear()
+        before = fetches.count[bad.address]
+        pool.set_endpoints([replace(bad, ready_since="2026-01-01T00:00:00Z"), well])
+        scraper.refresh(pool)
+        await asyncio.sleep(0.002)
+        assert fetches.count[bad.address] == before + 1
+        assert (state.failures, state.refused, state.waiting) == (0, False, 0.0)
+
+
 @pytest.mark.parametrize("why", ["refused", "broken", "hang"])
 async def test_all_pods_unreadable_is_no_reason_to_refuse(why: str) -> None:
     """A network policy blocks the scrapes of a whole pool, not its traffic: every pick names a

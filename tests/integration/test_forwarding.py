@@ -80,7 +80,8 @@ async def exchange(call: Any, size: int) -> list[bytes]:
                 said.append(data)
 
     body = b'{"model": "m", "prompt": "' + b"x" * size + b'"}'
-    await call.write(extproc_messages.request_headers())
+    headers = {":method": "POST", ":path": "/v1/completions", "x-request-id": "r1"}
+    await call.write(extproc_messages.request_headers(headers))
     for start in range(0, len(body), 60_000):
         end = start + 60_000 >= len(body)
         part = extproc_messages.request_body(body[start : start + 60_000], end_of_stream=end)

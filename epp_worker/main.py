@@ -37,6 +37,7 @@ from fleet.kube.read_access import Decides, ReadAccess
 from fleet.model import Addresses
 from fleet.model.identity import host_port
 from fleet.picking.folder import ConfigSource
+from fleet.polling import run_loop
 from fleet.process import FAILED, GOOD, USAGE, raise_file_limit, read_token
 from fleet.settings import Settings
 from fleet.settings.flags import ProcessArgs, parse_process, worker_parser
@@ -260,7 +261,8 @@ def run(args: ProcessArgs) -> int:
     connections = gateway_connections(raise_file_limit())
     if connections < args.settings.bounds.max_connections:
         log.warning("few open files allowed", extra={"gateway_connections": connections})
-    return asyncio.run(serve(args.id, args.settings, token, connections))
+    with asyncio.Runner(loop_factory=run_loop) as runner:
+        return runner.run(serve(args.id, args.settings, token, connections))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fleet.model import Hold
+from fleet.polling import run_loop
 from fleet.settings import BoundSettings, WorkerSettings
 from tests.worker_inprocess import Running, TestLeader, running_worker, write_pool
 
@@ -146,4 +147,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         chosen: list[dict[str, Any]] = [json.loads(text) for text in sys.argv[2:4]]
         settings, bounds = replace(SETTINGS, **chosen[0]), replace(BoundSettings(), **chosen[1])
-        asyncio.run(_main(int(sys.argv[1]), settings, bounds, Path(name)))
+        with asyncio.Runner(loop_factory=run_loop) as runner:
+            runner.run(_main(int(sys.argv[1]), settings, bounds, Path(name)))

@@ -23,8 +23,11 @@ from epp_worker.scheduling.endpoint import NO_ADAPTERS
 MAX_LINE_BYTES = 64 * 1024
 """A longer line is no metrics page."""
 
+MAX_ADAPTERS = 1024
+"""LoRA adapters that are kept of one endpoint; engines run some dozens."""
+
 MAX_REPLICAS = 1024
-"""Data-parallel ranks of one endpoint; samples of more are dropped."""
+"""Data-parallel ranks of one endpoint; samples of more are dropped and counted."""
 
 FULL_EVERY = 16
 """Every so many pages all of the page is searched: at the shortest interval once in 0.8 s."""
@@ -308,7 +311,8 @@ def _adapters(names: bytes | None) -> frozenset[str]:
     """Of a list with commas; an empty one has none."""
     if not names:
         return NO_ADAPTERS
-    found = (name.strip() for name in names.decode("utf-8", "replace").split(","))
+    texts = names.decode("utf-8", "replace").split(",", MAX_ADAPTERS)[:MAX_ADAPTERS]
+    found = (name.strip() for name in texts)
     return frozenset(name for name in found if name)
 
 

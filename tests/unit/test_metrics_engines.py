@@ -93,6 +93,18 @@ def test_the_newest_lora_info_counts(
     assert metrics.lora_max == most
 
 
+def test_what_a_page_can_make_us_keep_is_bounded() -> None:
+    """Adapters and replicas without end: the first thousand count, replicas of more are told of."""
+    names = ",".join(str(number) for number in range(5000))
+    page = f'vllm:lora_requests_info{{running_lora_adapters="{names}"}} 1\n'
+    assert len(read_page(page.encode()).lora_running) == 1024
+    page = "".join(f'sglang:num_queue_reqs{{dp_rank="{n}"}} 1\n' for n in range(3000))
+    metrics = read_page(page.encode(), engine_of("sglang"))
+    assert metrics.waiting is not None
+    assert metrics.waiting + metrics.dropped == 3000
+    assert metrics.dropped > 0
+
+
 @pytest.mark.parametrize("blocks", ["None", "", "-1", "1e3", "12345678901234567"])
 def test_blocks_that_are_no_number_are_unknown(blocks: str) -> None:
     """vLLM says `None` until it has measured its memory."""

@@ -16,7 +16,7 @@ from fleet.settings import WorkerSettings
 from tests.envoy import Envoy
 from tests.ext_proc_gateway import TYPE, resources
 from tests.http2_tls import NAME, Authority
-from tests.integration.test_forwarding_envoy import model
+from tests.integration.test_forwarding_envoy import EVENTS, model
 from tests.worker_inprocess import Running, TestLeader, running_worker, until, write_pool
 
 AUTHORITY = "pool-a-epp.ns1.svc.cluster.local:9002"
@@ -43,7 +43,7 @@ def secured(config: dict[str, Any], ca_file: str = "", san: str = "") -> dict[st
 
 @asynccontextmanager
 async def scene(
-    folder: Path, tls: ServingTls | None, ca_file: str = "", san: str = ""
+    folder: Path, tls: ServingTls, ca_file: str = "", san: str = "", timeout: str = ""
 ) -> AsyncIterator[tuple[Running, aiohttp.ClientSession, str]]:
     """Envoy before a worker that owns pool-a."""
     manifests = folder / "manifests"
@@ -56,6 +56,11 @@ async def scene(
             await leader.connect()
             await leader.assign(running.share(1, pool_a=Hold.OWNER))
             config = secured(resources(running.worker.addresses.ext_proc, AUTHORITY), ca_file, san)
+            if timeout:
+                (ext_proc,) = config["listeners"][0]["filter_chains"][0]["filters"][0][
+                    "typed_config"
+                ]["http_filters"][:1]
+                ext_proc["typed_config"]["grpc_service"]["timeout"] = timeout
             async with Envoy(folder, config) as envoy, aiohttp.ClientSession() as client:
                 url = f"http://{await envoy.listener('gateway')}/v1/chat/completions"
                 yield running, client, url
@@ -106,3 +111,15 @@ async def test_a_gateway_that_looks_for_another_name(
             counters = running.worker.counters
             await until(lambda: bool(counters.tls_failed), "the failed handshake")
     assert "TLS handshake failed" in caplog.text
+
+
+async def test_a_timeout_of_the_grpc_service_cuts_no_response(tmp_path: Path) -> None:
+    """Envoy does not send it as `grpc-timeout` of the stream, which lives as long as the response
+    does: a response of 3 s comes whole where 0.5 s are configured."""
+    tls = ServingTls(WorkerSettings(), ["localhost"], SystemClock())
+    async with (
+        scene(tmp_path, tls, timeout="0.5s") as (_, client, url),
+        client.post(url, data=b'{"model": "m"}', headers={"x-slow": "1"}) as answer,
+    ):
+        assert answer.status == 200
+        assert (await answer.text()).count("data: ") == EVENTS

@@ -33,6 +33,7 @@ from fleet.kube.contract import KubeApi
 from fleet.kube.read_access import Decides
 from fleet.model import LeaderInfo, MemberStatus, PoolRef, ShardMap
 from fleet.model.identity import host_port
+from fleet.picking.folder import ConfigSource
 from fleet.settings.model import Settings
 from fleet.sources.contract import Source
 from fleet.store.contract import Move, Store
@@ -55,6 +56,7 @@ class Parts:
         certificates: of the internal port; None = it speaks plaintext.
         reach: the ways to workers and to the leader; None = gRPC and TCP.
         read_access: decides who may read by HTTP; None = everybody.
+        picking: the picker configurations; None = there are none.
     """
 
     store: Store
@@ -67,6 +69,7 @@ class Parts:
     certificates: Certificates | None = None
     reach: Reach | None = None
     read_access: Decides | None = None
+    picking: ConfigSource | None = None
 
 
 class Coordinator:
@@ -141,6 +144,7 @@ class Coordinator:
             shard_map=self.shard_map,
             clock=parts.clock,
             rng=parts.rng,
+            picking=parts.picking,
         )
         self._metrics.show_claims(estate.claims)
         self._explainer = Explainer(
@@ -175,6 +179,8 @@ class Coordinator:
                 self._pods.start()
             for loop, name in estate.start():
                 self._supervisor.run(loop, name)
+            if parts.picking is not None:
+                self._supervisor.spawn(parts.picking.run(), "picker configurations")
             self._supervisor.run(candidate.run(), "candidate")
             log.info("coordinator up", extra={"http": me.http, "internal": me.internal})
             await stop.wait()

@@ -19,6 +19,7 @@ from fleet.kube.client import open_client
 from fleet.kube.contract import KubeApi
 from fleet.kube.read_access import ReadAccess
 from fleet.model import GroupKey, Service
+from fleet.picking.folder import ConfigSource
 from fleet.settings.kinds import ENDPOINT_SLICES, KUBERNETES, Kinds, kinds_of
 from fleet.settings.model import Settings
 from fleet.sources.contract import Kind, ObjectKey, Source
@@ -58,6 +59,7 @@ async def open_parts(
             cluster=api if kinds.source == KUBERNETES else None,
             certificates=open_certificates(settings, Role.COORDINATOR, clock),
             read_access=_read_access(stack, settings, api, clock),
+            picking=ConfigSource(settings.picking, clock),
         )
 
 

@@ -18,6 +18,8 @@ from coordinator.services import ServiceKeeper
 from fleet.clock import Clock
 from fleet.kube.contract import KubeApi
 from fleet.model import ShardMap
+from fleet.picking.choice import NO_CONFIGS, Configs
+from fleet.picking.folder import ConfigSource
 from fleet.settings.model import Settings
 from fleet.sources.contract import Source
 
@@ -28,6 +30,7 @@ class Estate:
     Args:
         cluster: the API server that the source reads, if it reads one.
         leading, shard_map: of this coordinator, as of now.
+        picking: the picker configurations; None = there are none.
 
     Attributes:
         services: writes Services; None without a cluster.
@@ -44,7 +47,9 @@ class Estate:
         shard_map: Callable[[], ShardMap | None],
         clock: Clock,
         rng: random.Random,
+        picking: ConfigSource | None = None,
     ) -> None:
+        self._picking = picking
         ownership = Ownership(settings.ownership, settings.fleet)
         self.services: ServiceKeeper | None = None
         self._announcer: Announcer | None = None
@@ -69,8 +74,15 @@ class Estate:
                 shard_map=shard_map,
                 reporter=me,
                 clock=clock,
+                configs=self.configs,
             )
+            if picking is not None:
+                picking.on_change(self._announcer.look_again)
         self.groups = PoolGroups(self.claims)
+
+    def configs(self) -> Configs:
+        """The picker configurations as they are now."""
+        return NO_CONFIGS if self._picking is None else self._picking.configs
 
     def start(self) -> Iterator[tuple[Coroutine[Any, Any, None], str]]:
         """Begin to watch; returns the loops that must live as long as the process."""

@@ -20,10 +20,12 @@ from coordinator.claims import Claims, Touched
 from coordinator.ownership import Claimed
 from coordinator.ownership.notices import (
     CLAIMED,
+    PICKER_CONFIG,
     QUARANTINED,
     SERVED,
     WARNING,
     Notice,
+    misconfigured,
     notices,
     quarantined,
     served,
@@ -32,6 +34,7 @@ from fleet.clock import Clock
 from fleet.errors import KubeConflict, KubeError, KubeForbidden, KubeThrottled, KubeUnavailable
 from fleet.kube.contract import KubeApi, Raw
 from fleet.model import Phase, Pool, PoolId, PoolRef, ShardMap
+from fleet.picking.choice import NO_CONFIGS, Configs, choose
 from fleet.telemetry import RateLimited
 
 log = logging.getLogger(__name__)
@@ -74,6 +77,7 @@ class Announcer:
         leading: whether this replica leads now.
         shard_map: the newest map known here.
         reporter: id of this coordinator.
+        configs: the picker configurations.
     """
 
     def __init__(
@@ -85,8 +89,10 @@ class Announcer:
         shard_map: Callable[[], ShardMap | None],
         reporter: str,
         clock: Clock,
+        configs: Callable[[], Configs] = lambda: NO_CONFIGS,
     ) -> None:
         self._api = api
+        self._configs = configs
         self._claims = claims
         self._fleet = claims.ownership.fleet
         self._leading = leading
@@ -136,7 +142,15 @@ class Announcer:
             if life != pool.id:
                 told = {}
             self._lives[ref] = pool.id
-            self._follow(pool, told, notices(decision, self._fleet))
+            wanted = dict(notices(decision, self._fleet))
+            problem = choose(pool, self._configs()).problem if CLAIMED in wanted else ""
+            if problem:
+                wanted[PICKER_CONFIG] = misconfigured(problem)
+            self._follow(pool, told, wanted)
+
+    def look_again(self) -> None:
+        """Picker configurations have changed: any pool may have news."""
+        self.decided(frozenset(self._lives))
 
     def _follow(self, pool: Pool, told: Mapping[str, Notice], wanted: Mapping[str, Notice]) -> None:
         for reason in told.keys() - wanted.keys():

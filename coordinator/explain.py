@@ -21,6 +21,7 @@ from fleet.model import (
     RingSpec,
     ShardMap,
 )
+from fleet.picking.choice import Chosen, choose
 from fleet.ring import HASH, Ring
 from fleet.sources.contract import Source
 
@@ -89,6 +90,7 @@ class Explained:
         decision: None for a pool that only the map still has.
         problems: what the source skips of it at the moment.
         leader_known: whether what only the leader knows is in here.
+        picking: what it picks by; None for a pool that only the map still has.
     """
 
     ref: PoolRef
@@ -98,6 +100,7 @@ class Explained:
     problems: tuple[str, ...]
     version: EpochVersion | None
     leader_known: bool
+    picking: Chosen | None = None
 
 
 class Explainer:
@@ -161,6 +164,7 @@ class Explainer:
             problems=self.problems(ref),
             version=None if shard_map is None else shard_map.version,
             leader_known=written is not None,
+            picking=None if pool is None else choose(pool, self._estate.configs()),
         )
 
     def _pin(self, group: GroupKey, members: Sequence[MemberStatus]) -> ExplainedPin | None:

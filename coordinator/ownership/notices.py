@@ -10,6 +10,7 @@ WARNING = "Warning"
 CLAIMED = "Claimed"
 SERVED = "Served"
 QUARANTINED = "Quarantined"
+PICKER_CONFIG = "PickerConfigNotTaken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,16 @@ def notices(decision: Decision, fleet: str) -> Mapping[str, Notice]:
         else:
             found[reason] = Notice(WARNING, reason, refusal.message)
     return found
+
+
+def misconfigured(problem: str) -> Notice:
+    """It does not pick by what it asks for, or not by its newest form."""
+    return Notice(
+        WARNING,
+        PICKER_CONFIG,
+        f"The picker configuration is not taken: {problem}. The pool is served on by the last "
+        "good one",
+    )
 
 
 def served(fleet: str) -> Notice:

@@ -9,6 +9,7 @@ from coordinator.explain import Explained, ExplainedGroup
 from coordinator.ownership import Claimed, Decision, NotOurs, Refusal
 from coordinator.web.documents import FORMAT, LeaderDocument, timestamp
 from fleet.model import LeaderInfo, Phase, Placement
+from fleet.picking.effective import EffectiveConfig, effective_config
 
 LEADER_KNOWS = ("groups.route.version", "groups.service.error")
 
@@ -101,6 +102,7 @@ class ExplainDocument(msgspec.Struct, frozen=True):
     leader: LeaderDocument | None
     answered_by: str
     unknown_here: tuple[str, ...]
+    picking: EffectiveConfig | None = None
 
 
 def explain_document(
@@ -123,6 +125,7 @@ def explain_document(
         leader=None if leader is None else LeaderDocument(leader.id, leader.http),
         answered_by=answered_by,
         unknown_here=() if explained.leader_known else LEADER_KNOWS,
+        picking=None if explained.picking is None else effective_config(explained.picking),
     )
 
 

@@ -14,7 +14,7 @@ from epp_worker.scheduling.faults import SLOW_SECONDS, PluginFaults
 from epp_worker.scheduling.plugin import Candidates, EndpointPicker, Filter, Scorer
 from fleet.model.identity import PoolRef
 
-P = TypeVar("P")
+P = TypeVar("P", covariant=True)
 
 
 class Named(NamedTuple, Generic[P]):
@@ -42,11 +42,11 @@ class Watch:
         self._faults = faults
         self.now = now
 
-    def raised(self, plugin: Named[P], error: Exception) -> None:
+    def raised(self, plugin: Named[object], error: Exception) -> None:
         """See `PluginFaults.raised`."""
         self._faults.raised(self._pool, plugin.name, plugin.type, error)
 
-    def too_slow(self, plugin: Named[P], began: float) -> bool:
+    def too_slow(self, plugin: Named[object], began: float) -> bool:
         """Whether a call that began then took too long; counts it if so."""
         took = self.now() - began
         if took <= SLOW_SECONDS or took <= getattr(plugin.plugin, "allowed_seconds", 0.0):

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fleet.cli.picker_configs import config_table
 from fleet.cli.tables import GOOD_STATES, PHASES, ago
 from fleet.cli.where import Fleet, environment, find_fleet
 from fleet.errors import FleetError, SettingsError
@@ -97,6 +98,14 @@ def overview(document: Json) -> Table:
         grid.add_row("refused", text.append(f": {refusal['message']}", style="default"))
     for problem in document["problems"]:
         grid.add_row("skipped", str(problem))
+    picking = document.get("picking")
+    if picking:
+        name = Text(str(picking["name"]))
+        if picking["problem"]:
+            name.append(f"; {picking['problem']}", style="yellow")
+        grid.add_row("picks by", name)
+        for warning in picking["warnings"]:
+            grid.add_row("", Text(str(warning), style="yellow"))
     return grid
 
 
@@ -163,6 +172,10 @@ def _route(route: Json) -> str:
 def _print(document: Json) -> None:
     console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
     console.print(overview(document))
+    picking = document.get("picking")
+    if picking:
+        console.print()
+        console.print(config_table(picking["rows"]))
     now = datetime.now(UTC)
     for group in document["groups"]:
         console.print()

@@ -33,6 +33,7 @@ examples:
   epp-fleet drain worker-1                hand all its pools to the others
   epp-fleet ca init --out certificates    a CA and certificates for the internal port
   epp-fleet config check settings.yaml    what is wrong with a settings file
+  epp-fleet config check chat.yaml        ... or a picker configuration, and what it comes to
 
 which fleet:
   --coordinator URL, else EPP_FLEET_COORDINATOR, else the state file that `local` wrote.
@@ -266,10 +267,21 @@ def make_parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_fleet_commands(commands)
     _add_ca(commands)
-    config = commands.add_parser("config", help="check a settings file")
+    config = commands.add_parser("config", help="check a settings file or a picker configuration")
     actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
-    check = actions.add_parser("check", help="say what is wrong with a settings file, by field")
-    check.add_argument("file", metavar="F", help="settings file (YAML)")
+    check = actions.add_parser(
+        "check",
+        help="say what is wrong with a settings file or a picker configuration, by field",
+        description="Say what is wrong with a settings file or a picker configuration "
+        "(EndpointPickerConfig), by field. Of the latter also what it comes to, and what it says "
+        "that the fleet does not do.",
+    )
+    check.add_argument("file", metavar="F", help="settings file or picker configuration (YAML)")
+    check.add_argument(
+        "--experimental",
+        action="store_true",
+        help="take experimental plugins, as where picking.allow_experimental is set",
+    )
     check.set_defaults(run=_config_check)
     return parser
 

@@ -5,6 +5,7 @@ without a picker takes the first one listed or a max-score-picker, no profile at
 every filter, scorer and picker, and one profile needs no handler.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ MAX_PROFILES = 32
 GATES = {"flowControl": False, "haPopulateNonLeaderDatastore": True}
 """Feature gates and whether they are on unless a configuration says otherwise."""
 
+_KIND = re.compile(r"^[\"']?(?:apiVersion|kind|schedulingProfiles)[\"']?[ \t]*:", re.MULTILINE)
 _SCHEDULING = (Role.FILTER, Role.SCORER, Role.PICKER)
 _PICKER, _HANDLER, _DETECTOR = (
     "max-score-picker",
@@ -48,6 +50,14 @@ def decode(
         SettingsError: one line per complaint, starting with the path.
     """
     return _Reader(name, kinds, experimental=experimental).read(_document(text))
+
+
+def looks_like_one(text: str) -> bool:
+    """Whether a text means to be a picker configuration, however wrong: it says its kind, as no
+    settings file does."""
+    if text.lstrip().startswith("{"):
+        return '"apiVersion"' in text or '"schedulingProfiles"' in text
+    return _KIND.search(text) is not None
 
 
 def _document(text: str) -> object:

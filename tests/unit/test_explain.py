@@ -32,6 +32,7 @@ from fleet.model import (
     Signal,
 )
 from fleet.model.pins import PIN
+from fleet.picking.choice import PROFILE
 from fleet.ring import Ring
 from fleet.settings.model import OwnershipSettings, RouteSettings, Settings
 from fleet.sources.contract import Problem
@@ -306,3 +307,21 @@ async def test_who_of_those_named_is_unwell_and_why() -> None:
     (unwell,) = document.groups[0].unwell
     assert (unwell.id, unwell.state, unwell.signal) == ("w0", "suspect", "silent")
     assert unwell.why == why
+
+
+async def test_what_it_picks_by() -> None:
+    """The built-in configuration where nobody wrote one; what it asks for in vain is a problem."""
+    here = await world(replace(pool(), annotations={PROFILE: "chat"}), service())
+    found = here.explain()
+    assert found is not None
+    document = explain_document(found, leader=LEADER, answered_by="coordinator-0")
+    assert document.picking is not None
+    assert document.picking.name == "built-in"
+    assert "no configuration is called 'chat'" in document.picking.problem
+    weights = {row.plugin: row.weight for row in document.picking.rows if row.weight is not None}
+    assert weights == {
+        "queue-scorer": 2.0,
+        "kv-cache-utilization-scorer": 2.0,
+        "prefix-cache-scorer": 3.0,
+        "active-request-scorer": 1.0,
+    }

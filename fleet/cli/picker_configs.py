@@ -1,0 +1,90 @@
+"""Picker configurations on the terminal: what is in force, and what is said and not done."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fleet.errors import SettingsError
+from fleet.picking import decode
+from fleet.picking.choice import Chosen
+from fleet.picking.decode import MAX_BYTES, looks_like_one
+from fleet.picking.effective import EffectiveRow, effective_config
+from fleet.picking.extensions import load_extensions
+
+PIPE_WIDTH = 100
+"""Columns when the output is no terminal."""
+
+Json = Mapping[str, Any]
+
+
+def read_text(path: Path) -> str:
+    """A file that may be a picker configuration; "" if it cannot be one.
+
+    Raises:
+        SettingsError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise SettingsError([f"{path}: cannot be read: {reason}"]) from None
+    text = data.decode("utf-8-sig", errors="replace")
+    return text if looks_like_one(text) else ""
+
+
+def check(path: Path, text: str, *, experimental: bool) -> None:
+    """Print what a configuration comes to, and its warnings.
+
+    Raises:
+        SettingsError: one line per complaint, with the file before it.
+    """
+    extensions = load_extensions()
+    try:
+        config = decode(text, name=path.stem, experimental=experimental, kinds=extensions.kinds)
+    except SettingsError as error:
+        raise SettingsError([f"{path}: {line}" for line in error.problems]) from None
+    found = effective_config(Chosen(config))
+    console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    console.print(f"{path}: good", highlight=False)
+    console.print(config_table(_plain(found.rows)))
+    for line in (*found.warnings, *extensions.problems):
+        console.print(Text.assemble(("warning: ", "yellow"), line))
+
+
+def _plain(rows: Iterable[EffectiveRow]) -> list[Json]:
+    return [{name: getattr(row, name) for name in row.__struct_fields__} for row in rows]
+
+
+def config_table(rows: Iterable[Json]) -> Table:
+    """The plugins that have a say."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("profile", "role", "plugin"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("weight", justify="right", no_wrap=True)
+    table.add_column("parameters", overflow="fold")
+    for row in rows:
+        plugin = Text(str(row["plugin"]))
+        if row["plugin"] != row["type"]:
+            plugin.append(f"\n({row['type']})", style="dim")
+        if row["left_out"]:
+            plugin.append(", left out", style="yellow")
+        weight = "" if row["weight"] is None else f"{row['weight']:g}"
+        given = _lines(row["parameters"])
+        table.add_row(row["profile"] or "-", row["role"], plugin, weight, given)
+    return table
+
+
+def _lines(parameters: str) -> str:
+    """Parameters, one a line, by the names that configurations use."""
+    given: Json = json.loads(parameters or "{}")
+    return "\n".join(
+        f"{name}: {value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in given.items()
+    )

@@ -11,6 +11,11 @@ from epp_worker.http2.statuses import INTERNAL, NO_ROOM, RESOURCE_EXHAUSTED
 _GZIP: Final = 16 + zlib.MAX_WBITS
 """zlib: with gzip's header and checksum."""
 
+_MOST_RATIO: Final = 64
+_INFLATED_FREELY: Final = 1024 * 1024
+"""Longer messages may inflate to so many times their length. Text comes to 3 to 20 times; a bomb of
+16 kB that came to 16 MiB would stop the loop for 50 ms, again and again."""
+
 _PREFIX_BYTES: Final = 5
 _read_prefix = struct.Struct(">BI").unpack_from
 
@@ -160,7 +165,7 @@ class Assembler:
 
     def _inflate(self, message: bytes) -> bytes:
         """Never more than a message may have, whatever the peer packed."""
-        most = self._budget.max_message
+        most = min(self._budget.max_message, max(_INFLATED_FREELY, _MOST_RATIO * len(message)))
         unpack = zlib.decompressobj(_GZIP)
         try:
             whole = unpack.decompress(message, most + 1)

@@ -322,6 +322,6 @@ def test_long_prompts_keep_their_vote() -> None:
     watch = Watch(PoolRef("ns", "pool"), PluginFaults(), lambda: next(clock))
     cache = Cache()
     cache.pick(1, *"ab")
-    named = Named("prefix", "prefix-cache-scorer", cache.scorer(), 3.0)
+    named: Named[Scorer] = Named("prefix", "prefix-cache-scorer", cache.scorer(), 3.0)
     profile = RunnableProfile("default", (), (named,), Named("none", "none", NoPicker()), watch)
     assert profile.rate(request(text(*"ab")), cache.pods) == [0.0, 3.0, 0.0]

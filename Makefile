@@ -48,7 +48,7 @@ demo: setup ## a whole fleet on this machine, with faults, and what came of the 
 bench: setup ## performance table, also as build/bench.json
 	$(BIN)/python -m tests.bench $(ARGS)
 
-soak: setup ## figures of a whole fleet on a real control plane (8 min; ONLY=apply, pods, rest, store, static or large)
+soak: setup ## figures of a whole fleet on a real control plane (35 min; ONLY=moves, kill, hundred, ...: see --help)
 	$(BIN)/python -m tests.soak $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 clean: ## remove everything that make created

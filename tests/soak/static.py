@@ -88,6 +88,7 @@ async def alone() -> list[Row]:
         moved = await _moved(fleet, before)
     return [
         Row("alone: seconds without Redis and coordinators", seconds, "s"),
+        Row("alone: requests", asked.count, "requests"),
         Row("alone: requests that were not answered right", len(asked.wrong), "", 0.0),
         *spread("alone: pod Ready -> picked", came, 1e3, "ms", 200.0),
         *spread("alone: pod gone -> never picked again", went, 1e3, "ms", 200.0),

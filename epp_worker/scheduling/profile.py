@@ -22,7 +22,8 @@ class Named(NamedTuple, Generic[P]):
 
     Attributes:
         weight: of a scorer.
-        whole: its scores are sums of several scorers already, weighted and clamped.
+        whole: its scores are sums of several scorers already, weighted and clamped. It is the
+            fleet's own arithmetic: when that takes long, somebody else has the processor.
     """
 
     name: str
@@ -123,6 +124,8 @@ class RunnableProfile:
         except Exception as error:  # noqa: BLE001 - a plugin's fault is no request's
             self._watch.raised(each, error)
             return None
+        if each.whole:
+            return part
         return None if self._watch.too_slow(each, began) else part
 
     def _ordered(self, candidates: Candidates, scores: list[float]) -> Candidates:

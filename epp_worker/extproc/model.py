@@ -88,7 +88,7 @@ def body_of(body: bytes, header: Header, shape: Shape, *, largest: int) -> Body 
         BadBody where the body cannot be what the path promises, or would become too large. A body
         of another kind, or with a coding that we cannot undo, is routed without a model.
     """
-    found, plain = _read(body), body
+    found, plain = read_model(body), body
     codings = _codings(header)
     packed = bool(codings) and found is _NOT_JSON
     if packed:
@@ -99,7 +99,7 @@ def body_of(body: bytes, header: Header, shape: Shape, *, largest: int) -> Body 
         if isinstance(inflated, BadBody):
             found = inflated
         else:
-            found, plain = _read(inflated), inflated
+            found, plain = read_model(inflated), inflated
         if found is _TOO_LARGE:
             return _TOO_LARGE
     if isinstance(found, str):
@@ -123,7 +123,8 @@ def _of_form(plain: bytes, packed: bool) -> Body:
     return Body(model, plain, packed) if isinstance(model, str) else NO_BODY
 
 
-def _read(body: bytes) -> str | BadBody:
+def read_model(body: bytes) -> str | BadBody:
+    """The model that a JSON object names; `NO_MODEL` if it names none."""
     try:
         model = _decode(body).model
     except msgspec.ValidationError:

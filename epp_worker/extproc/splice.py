@@ -9,14 +9,8 @@ import re
 
 import msgspec
 
+from epp_worker.extproc.model import NO_MODEL, read_model
 from epp_worker.extproc.multipart import form_model
-
-
-class _Named(msgspec.Struct):
-    model: str | None = None
-
-
-_decode = msgspec.json.Decoder(_Named).decode
 
 MAX_PROVED_BYTES = 64 * 1024 * 1024
 """So much may be read to prove finds, of all places in one body."""
@@ -43,22 +37,21 @@ def with_model(body: bytes, model: str) -> bytes | None:
     if form is not None:
         start, stop = form
         return b"".join((body[:start], model.encode(), body[stop:]))
-    try:
-        old = _decode(body).model
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    old = read_model(body)
+    if old is not NO_MODEL and not isinstance(old, str):
         return None
     new = msgspec.json.encode(model)
     proofs = max(_MIN_PROOFS, MAX_PROVED_BYTES // (len(body) or 1))
     for found in _MODEL.finditer(body):
-        if _read(found[1]) != old:
+        if (_read(found[1]) or NO_MODEL) != old:
             continue
         changed = b"".join((body[: found.start(1)], new, body[found.end(1) :]))
-        if _is_for(changed, model):
+        if read_model(changed) == model:
             return changed
         proofs -= 1
         if not proofs:
             return None
-    return _inserted(body, new, model) if old is None else None
+    return _inserted(body, new, model) if old is NO_MODEL else None
 
 
 def _read(value: bytes) -> str | None:
@@ -74,11 +67,4 @@ def _inserted(body: bytes, new: bytes, model: str) -> bytes | None:
     rest = body[start:]
     comma = b"" if rest.lstrip().startswith(b"}") else b","
     changed = b"".join((body[:start], b'"model":', new, comma, rest))
-    return changed if _is_for(changed, model) else None
-
-
-def _is_for(body: bytes, model: str) -> bool:
-    try:
-        return bool(_decode(body).model == model)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return False
+    return changed if read_model(changed) == model else None

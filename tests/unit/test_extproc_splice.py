@@ -41,6 +41,10 @@ from epp_worker.extproc.splice import with_model
         (b' { "prompt":"x"}', b' {"model":"new", "prompt":"x"}'),
         (b'{"model":null,"x":1}', b'{"model":"new","x":1}'),
         (b'{"x":{"model":"m"}}', b'{"model":"new","x":{"model":"m"}}'),
+        (b'{"model":"","x":1}', b'{"model":"new","x":1}'),
+        # what strict JSON refuses and model servers take
+        (b'{"t":NaN,"model":"m"}', b'{"t":NaN,"model":"new"}'),
+        (b'\xef\xbb\xbf{"model":"m"}', b'\xef\xbb\xbf{"model":"new"}'),
     ],
 )
 def test_only_the_name_changes(body: bytes, changed: bytes) -> None:

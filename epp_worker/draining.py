@@ -102,9 +102,9 @@ class StopLimits:
     """Bounds on a stop, in seconds.
 
     Attributes:
-        leader_gap: how long a leader may be away before nobody is expected to take over.
-        hand_over: how long others may take to take over.
-        streams: how long open streams are waited for, from the beginning of the stop.
+        leader_gap: how long a leader may be away before it counts as gone, not as replaced.
+        hand_over: how long others may take to take over while somebody leads.
+        streams: how long open streams, or a leader, are waited for from the beginning of the stop.
         quiet: how long after the last stray a route may still lead here.
     """
 
@@ -114,13 +114,23 @@ class StopLimits:
     quiet: float
 
 
+def _with_groups(facts: StopFacts, limits: StopLimits) -> Next:
+    """What to do while groups are still to be taken over.
+
+    Where others live but nobody leads, gateways have nowhere else to go until somebody does: to
+    serve on costs nothing, to leave costs every request of these groups.
+    """
+    leaderless = facts.leader_away > limits.leader_gap
+    if facts.peers is False or (leaderless and facts.peers is None):
+        return Next.LEAVE
+    longest = limits.streams if leaderless else limits.hand_over
+    return Next.LEAVE if facts.since_stop > longest else Next.HAND_OVER
+
+
 def next_step(facts: StopFacts, limits: StopLimits) -> Next:
     """What to do now; `LEAVE` is final."""
     if facts.held:
-        nobody = facts.peers is False or facts.leader_away > limits.leader_gap
-        if nobody or facts.since_stop > limits.hand_over:
-            return Next.LEAVE
-        return Next.HAND_OVER
+        return _with_groups(facts, limits)
     if facts.since_needed < limits.quiet:
         return Next.WAIT
     if facts.open_streams and facts.since_stop < limits.streams:

@@ -69,9 +69,10 @@ class Departure:
         await self._worker.http2.close(grace)
 
     async def _look_for_peers(self) -> bool | None:
-        """Whether another worker lives that does not drain itself; None if unknown.
+        """Whether another worker lives that does not drain itself; None if it never was known.
 
-        A leader that is connected knows best, also while the store is away.
+        A leader that is connected knows best, also while the store is away. A store that does not
+        know this worker either has been emptied: what was known before still counts.
         """
         told = self._worker.control.others()
         if told is not None:
@@ -79,7 +80,9 @@ class Departure:
         try:
             members = await self._store.members()
         except FleetError:
-            return None
+            return self._peers
+        if all(beat.member.id != self._worker.id for beat in members):
+            return self._peers
         ttl = self._worker.settings.membership.ttl_seconds
         return any(
             beat.member.id != self._worker.id

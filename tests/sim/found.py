@@ -40,4 +40,12 @@ FOUND: dict[str, Plan] = {
         Fault(11.71, "crash coordinator", 841, 0.46),
         files=True,
     ),
+    "who was told to stop while nobody led left before others could take over": _plan(
+        506,
+        30.0,
+        Fault(12.65, "crash leader", 311, 5.5),
+        Fault(13.35, "vanish leader", 718, 4.0),
+        Fault(16.81, "worker leaves", 201, 0.0),
+        Fault(17.47, "store restarts empty", 945, 1.0),
+    ),
 }

@@ -132,7 +132,4 @@ class Judge:
             return True
         if self.tape.since(WORKER, fleet.world.now) < RECOVERED_SECONDS:
             return True
-        if request.life is not None and request.life.forsaken:
-            # Told to stop while nobody led: it waits for two lease lifetimes, and goes.
-            return self.tape.since(COORDINATION, request.started) < 2 * RECOVERED_SECONDS
         return self.routing.wrong_lately(group, request.started - RECOVERED_SECONDS)

@@ -13,7 +13,7 @@ from epp_worker.stopping import Departure
 from epp_worker.surroundings import Surroundings
 from epp_worker.worker import Worker
 from fleet.control.messages import CONTROL_METHOD
-from fleet.model import Addresses, Hold
+from fleet.model import Addresses
 from fleet.settings.model import Settings
 from tests.memory_source import MemorySource
 from tests.sim.calls import CallContext, SimChannel, serve_call
@@ -127,7 +127,6 @@ class Doors:
     async def close(self, grace_seconds: float) -> None:
         life = self._life
         life.closed = life.world.now
-        life.forsaken = any(group.hold is Hold.OWNER for group in life.worker.holdings)
         for connection in list(life.connections):
             connection.go_away()
         until = life.process.loop.time() + grace_seconds
@@ -168,8 +167,6 @@ class WorkerLife:
         self.requests: dict[Request, Gateway] = {}
         self.closed = float("inf")
         """When it began to refuse new connections."""
-        self.forsaken = False
-        """It left with groups that nobody had taken over."""
         self.up = False
         self.on_up: list[Callable[[WorkerLife], None]] = []
         self._drain: asyncio.Event

@@ -67,10 +67,18 @@ def test_groups_are_handed_over_first() -> None:
 
 
 def test_without_anybody_to_take_over_it_leaves() -> None:
-    """No peer, or no leader for longer than a fail-over takes."""
+    """No peer; or none is known of, and no leader came for longer than a fail-over takes."""
     assert next_step(replace(FACTS, peers=False), LIMITS) is Next.LEAVE
-    assert next_step(replace(FACTS, leader_away=math.inf), LIMITS) is Next.LEAVE
-    assert next_step(replace(FACTS, leader_away=3.9), LIMITS) is Next.HAND_OVER
+    unknown = replace(FACTS, peers=None)
+    assert next_step(replace(unknown, leader_away=math.inf), LIMITS) is Next.LEAVE
+    assert next_step(replace(unknown, leader_away=3.9), LIMITS) is Next.HAND_OVER
+
+
+def test_while_nobody_leads_it_serves_on_for_its_peers_to_be_given_its_groups() -> None:
+    """Gateways have nowhere else to go: it waits as long as it would for open streams."""
+    forsaken = replace(FACTS, leader_away=math.inf)
+    assert next_step(replace(forsaken, since_stop=599.0), LIMITS) is Next.HAND_OVER
+    assert next_step(replace(forsaken, since_stop=600.1), LIMITS) is Next.LEAVE
 
 
 def test_a_hand_over_that_never_comes_does_not_hold_it_for_ever() -> None:

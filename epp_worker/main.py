@@ -22,7 +22,7 @@ from epp_worker.control.server import internal_server
 from epp_worker.datalayer.scraper import Scraper
 from epp_worker.health import health_server
 from epp_worker.http2.errors import ListenError
-from epp_worker.listeners import bind_grpc, gateway_connections, serve_http
+from epp_worker.listeners import bind_grpc, gateway_connections, port_taken, serve_http
 from epp_worker.stopping import Departure
 from epp_worker.surroundings import Surroundings
 from epp_worker.web import web_app
@@ -100,6 +100,7 @@ class Listeners:
         self._token = token
         self._access = access
         self._host = worker.settings.worker.host
+        self._health = health_server(worker.health)
         self._grpc: list[grpc.aio.Server] = []
         self._http: HttpListener | None = None
         self._ports: dict[str, int] = {}
@@ -108,8 +109,11 @@ class Listeners:
         """Health and HTTP: they answer while everything else still starts."""
         own = self._worker.settings.worker
         self._worker.publish_health()
-        health = health_server(self._worker.health)
-        await self._serve(health, "health", own.health_port)
+        try:
+            await self._health.start(self._host, own.health_port)
+        except ListenError as error:
+            raise port_taken("health", self._host, own.health_port) from error
+        self._ports["health"] = self._health.port
         app = web_app(self._worker, self._token, self._access)
         self._http = await serve_http(app, self._host, own.http_port)
         self._ports["http"] = self._http.port
@@ -142,6 +146,7 @@ class Listeners:
     async def close(self) -> None:
         """Stop answering."""
         await self._worker.http2.close(0.0)
+        await self._health.close(0.0)
         for server in self._grpc:
             await server.stop(0.2)
         if self._http is not None:

@@ -20,6 +20,10 @@ class Http2Limits:
     """A gateway opens one per worker thread and cluster: 100 pools x 8 threads x 10 gateways are
     8,000. More are closed at once."""
 
+    oldest_gives_way: bool = False
+    """Beyond `max_connections` the oldest connection gives way, used or not. Otherwise one that was
+    never used does, or else the newcomer is closed."""
+
     max_streams: int = 4096
     """Per connection; announced as SETTINGS_MAX_CONCURRENT_STREAMS, refused beyond."""
 

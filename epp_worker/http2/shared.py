@@ -31,6 +31,7 @@ class Member(GrpcConnection, Timed, Protocol):
     """
 
     out: Outbox
+    closing: bool
 
     def cut_off(self, bound: Bound) -> None:
         """End it because its peer does not read what we answer."""
@@ -92,7 +93,7 @@ class Shared:
         """Streams of all connections that either side has not closed yet."""
         self.warn = RateLimited(log, SystemClock(), seconds=_WARN_SECONDS)
         """For faults that a peer may repeat as often as it likes."""
-        self.connections: set[Member] = set()
+        self.connections: dict[Member, None] = {}
         self.unused: dict[Member, None] = {}
         """Connections on which no stream was ever opened, the oldest first."""
         self.emptied = asyncio.Event()
@@ -101,7 +102,7 @@ class Shared:
 
     def joined(self, connection: Member) -> None:
         """A connection is open."""
-        self.connections.add(connection)
+        self.connections[connection] = None
         self.unused[connection] = None
         self.counters.connections_open += 1
         self.counters.connections_total += 1
@@ -109,7 +110,7 @@ class Shared:
 
     def left(self, connection: Member) -> None:
         """A connection is gone."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self.unused.pop(connection, None)
         self.counters.connections_open -= 1
         self.timers.forget(connection)
@@ -117,12 +118,14 @@ class Shared:
             self.emptied.set()
 
     def make_room(self) -> bool:
-        """End the oldest connection that was never used, if there is one: whoever opens connections
-        for nothing keeps no gateway out."""
+        """End the oldest connection that may have to give way, if there is one: whoever opens
+        connections for nothing keeps no gateway out."""
         oldest = next(iter(self.unused), None)
+        if oldest is None and self.limits.oldest_gives_way:
+            oldest = next((one for one in self.connections if not one.closing), None)
         if oldest is None:
             return False
-        del self.unused[oldest]
+        self.unused.pop(oldest, None)
         oldest.go_away()
         oldest.out.flush()
         oldest.abort()

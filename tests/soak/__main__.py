@@ -1,8 +1,8 @@
 """Soak: `python -m tests.soak [--only NAME]`, also as build/soak.json.
 
 Each scenario has a fleet, a control plane if it needs one, and a bound in time of its own; all run
-in a network namespace that ends with them. The exit code is 0 whether or not targets are met, and 1 if a
-scenario could not be measured.
+in a network namespace that ends with them. The exit code is 0 whether or not targets are met, and 1
+if a scenario could not be measured.
 """
 
 import argparse

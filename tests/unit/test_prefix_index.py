@@ -121,6 +121,29 @@ def _run(
     return index, rule, budget
 
 
+paths = st.lists(
+    st.tuples(st.integers(0, 1), st.lists(st.integers(0, 7), min_size=1, max_size=8)), max_size=40
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(paths)
+def test_hashes_that_collide_do_no_harm(script: list[tuple[int, list[int]]]) -> None:
+    """xxhash is no secret: a client can make blocks whose hashes are equal although what is before
+    them is not. Answers may be wrong then, but nothing fails, and nothing stays in memory."""
+    pods = endpoints(2)
+    budget = Budget()
+    index = PrefixIndex(budget)
+    index.listed(pods)
+    for number, chain in script:
+        index.add(pods[number], chain, 10)
+        for holding in index.holdings():
+            assert holding.recency.size == len(list(holding.recency.blocks())) <= 10
+    index.listed([])
+    assert sum(map(len, index._shards)) == 0
+    assert budget.used == 0
+
+
 def test_departed_endpoints_are_forgotten_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even while their entries are still being taken out, which happens in small steps: they do not
     count, and they do not carry a walk on."""

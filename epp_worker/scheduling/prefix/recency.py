@@ -108,7 +108,9 @@ class Recency:
             old = self._turns[turn]
             gone = min(blocks * HASH_BYTES, len(old))
             evicted.frombytes(old[:gone])
-            del self._starts[_one(old)[0]]
+            first = _one(old)[0]
+            if self._starts.get(first) == turn:
+                del self._starts[first]
             self._rest(turn, old, gone)
             blocks -= gone // HASH_BYTES
         self.size -= len(evicted)
@@ -147,4 +149,7 @@ def _parting(old: bytes, data: bytes, begin: int, longest: int) -> int:
             low = middle
         else:
             high = middle - 1
-    return low * HASH_BYTES
+    shared = low * HASH_BYTES
+    while old[:shared] != data[begin : begin + shared]:
+        shared -= HASH_BYTES  # hashes that a client made collide: only what is equal is taken
+    return shared

@@ -280,6 +280,8 @@ def _drop_abandoned(entry: os.DirEntry[str], now: float) -> None:
     try:
         if now - entry.stat().st_mtime > _ABANDONED_SECONDS:
             Path(entry.path).unlink(missing_ok=True)
+    except FileNotFoundError:
+        pass  # renamed since it was listed: it was being written
     except OSError as error:
         log.warning("abandoned route file stays", extra={"file": entry.name, "error": str(error)})
 

@@ -15,6 +15,10 @@ MAX_SECONDS = 60.0
 """A server whose figures do not tell how many run has each of them for so long, and no longer."""
 
 
+FORGET_SECONDS = 600.0
+"""Nobody is believed to compute one answer for longer."""
+
+
 class Detached:
     """The detached requests of one endpoint, by when they were picked."""
 
@@ -26,9 +30,18 @@ class Detached:
     def __len__(self) -> int:
         return len(self._since)
 
-    def add(self, at: float) -> None:
-        """One more; `at` is when it was detached, monotonic seconds, never falling."""
-        self._since.append(at)
+    def add(self, at: float) -> int:
+        """One more; `at` is when it was detached, monotonic seconds, never falling.
+
+        Returns how many are let go for their age: no scrape may come that says so.
+        """
+        since = self._since
+        gone = 0
+        while since and since[0] <= at - FORGET_SECONDS:
+            since.popleft()
+            gone += 1
+        since.append(at)
+        return gone
 
     def settle(
         self, *, at: float, running: float | None, waiting: float | None, tracked: int

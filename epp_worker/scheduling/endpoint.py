@@ -45,8 +45,8 @@ class EndpointState:
         failures: failed scrapes since the last good one.
         refused: the last scrape found nobody listening.
         detached: the part of `inflight` that is an estimate.
-        tokens: of our own open requests, prompts and answers as estimated; counted only where a
-            plugin asks for it.
+        tokens: prompt tokens of our own requests whose answers have not begun, as estimated;
+            counted only where a plugin asks for it.
         lora_running: LoRA adapters that requests are being computed with, as last scraped.
         lora_waiting: LoRA adapters that queued requests wait for.
         lora_max: LoRA adapters that may run at once; None = unknown.
@@ -151,6 +151,15 @@ class EndpointState:
         self.lora_max = lora_max
         self.block_size = block_size
         self.blocks = blocks
+
+    def detach(self, at: float) -> None:
+        """A request that is counted here goes on unseen from `at` on."""
+        gone = self.detached.add(at)
+        if gone:
+            self.inflight -= gone
+            self.inflight_seen = max(0, self.inflight_seen - gone)
+            if self.touched is not None:
+                self.touched(self)
 
     def _settle(self, at: float, inflight: int) -> None:
         """Let go of detached requests that the figures of a scrape leave no room for."""

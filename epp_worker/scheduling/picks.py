@@ -7,7 +7,7 @@ from typing import Protocol
 from epp_worker.extproc.replies import pick_reply, with_headers
 from epp_worker.scheduling.contract import PickRequest, ResponsePhase
 from epp_worker.scheduling.endpoint import EndpointState
-from epp_worker.scheduling.load import request_tokens
+from epp_worker.scheduling.load import prompt_tokens
 from epp_worker.scheduling.plugin import Selection
 from epp_worker.scheduling.scheduler import Scheduler
 from fleet.model.pools import Pool
@@ -40,7 +40,8 @@ def _reply(
 class OpenPick:
     """See `epp_worker.scheduling.contract.Pick`.
 
-    Endpoints that help (prefill, encode) are counted until the response begins: then they are done.
+    Tokens of the prompt, and endpoints that help (prefill, encode), are counted until the response
+    begins: then they are done.
     """
 
     __slots__ = (
@@ -64,7 +65,7 @@ class OpenPick:
         self._scheduler = scheduler
         self._request = request if scheduler.follows_responses else None
         self._open = True
-        self._tokens = request_tokens(request) if scheduler.counts_tokens else 0
+        self._tokens = prompt_tokens(request) if scheduler.counts_tokens else 0
         self._helpers: tuple[EndpointState, ...] = ()
         self.pool = home.pool.ref
         self.state = state
@@ -92,7 +93,8 @@ class OpenPick:
             return
         self._home.mismatches += 1
         if served is not None:
-            self._uncount()
+            self.state.tokens -= self._tokens
+            _count(self.state, -1)
             served.tokens += self._tokens
             _count(served, 1)
             self.state = served
@@ -102,7 +104,7 @@ class OpenPick:
         return self._home.response_phase
 
     def responded(self, header: Callable[[str], str | None]) -> Sequence[tuple[str, str]]:
-        self._let_helpers_go()
+        self._prefilled()
         if self._request is None or not self._open:
             return ()
         return self._scheduler.responded(self._request, self.state, header)
@@ -110,26 +112,24 @@ class OpenPick:
     def detach(self) -> None:
         if self._open:
             self._open = False
-            self.state.detached.add(self._home.now())
-            self.state.tokens -= self._tokens
+            self.state.detach(self._home.now())
             self._end()
 
     def release(self) -> None:
         if self._open:
             self._open = False
-            self._uncount()
+            _count(self.state, -1)
             self._end()
 
-    def _uncount(self) -> None:
-        self.state.tokens -= self._tokens
-        _count(self.state, -1)
-
     def _end(self) -> None:
-        self._let_helpers_go()
+        self._prefilled()
         if self._request is not None:
             self._scheduler.finished(self._request, self.state)
 
-    def _let_helpers_go(self) -> None:
+    def _prefilled(self) -> None:
+        """The answer begins, or there is none: the prompt has been computed, and helpers are done."""
+        self.state.tokens -= self._tokens
+        self._tokens = 0
         helpers, self._helpers = self._helpers, ()
         for helper in helpers:
             _count(helper, -1)

@@ -2,7 +2,14 @@
 
 import pytest
 
-from epp_worker.scheduling.detached import ARRIVAL_SECONDS, MAX_SECONDS, Detached
+from epp_worker.scheduling.detached import (
+    ARRIVAL_SECONDS,
+    FORGET_SECONDS,
+    MAX_SECONDS,
+    Detached,
+)
+from epp_worker.scheduling.endpoint import EndpointState
+from fleet.model.pools import Endpoint
 
 
 def detached(*since: float) -> Detached:
@@ -47,3 +54,15 @@ def test_a_server_without_figures_has_them_for_a_minute() -> None:
     made = detached(1.0, 2.0)
     assert made.settle(at=1.5 + MAX_SECONDS, running=None, waiting=None, tracked=0) == 1
     assert made.settle(at=2.0 + MAX_SECONDS, running=None, waiting=None, tracked=0) == 1
+
+
+def test_without_any_scrape_they_are_forgotten_one_day() -> None:
+    """A server whose metrics never come must not look busier with every request."""
+    state = EndpointState(Endpoint("pod", "uid", "10.0.0.1:8000", 0))
+    told: list[int] = []
+    state.touched = lambda changed: told.append(changed.inflight)
+    for at in (0.0, 1.0, FORGET_SECONDS + 0.5):
+        state.inflight += 1
+        state.detach(at)
+    assert state.inflight == len(state.detached) == 2
+    assert told == [2]

@@ -14,9 +14,6 @@ from epp_worker.scheduling.plugin import Candidates
 BYTES_PER_TOKEN = 4
 """As the llm-d router estimates tokens of a text."""
 
-OUTPUT_RATIO = 1.5
-"""Tokens of an answer per token of its prompt, as the router estimates them."""
-
 
 def eligible(candidates: Candidates, oldest: float) -> Candidates:
     """Those that are no last resort; all of them if there is no other.
@@ -101,11 +98,3 @@ def prompt_tokens(request: PickRequest) -> int:
     """How long the prompt is: counted if the client sent tokens, else estimated; 0 = unknown."""
     ids = request.hints.token_ids
     return len(ids) if ids else -(-len(request.hints.prompt) // BYTES_PER_TOKEN)
-
-
-def request_tokens(request: PickRequest) -> int:
-    """Prompt and answer, estimated."""
-    prompt = prompt_tokens(request)
-    answer = round(prompt * OUTPUT_RATIO)
-    most = request.hints.max_tokens
-    return prompt + (answer if most is None else min(answer, most))

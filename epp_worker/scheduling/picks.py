@@ -127,7 +127,7 @@ class OpenPick:
             self._scheduler.finished(self._request, self.state)
 
     def _prefilled(self) -> None:
-        """The answer begins, or there is none: the prompt has been computed, and helpers are done."""
+        """The answer begins, or there is none: the prompt is computed, and helpers are done."""
         self.state.tokens -= self._tokens
         self._tokens = 0
         helpers, self._helpers = self._helpers, ()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from fleet.picking import document as d
 from fleet.picking.config import PluginSpec
 from fleet.picking.kinds import PluginKind
-from fleet.picking.parameters import ActiveRequestParameters
+from fleet.picking.parameters import ActiveRequestParameters, SessionAffinityParameters
 
 _NO_FLOW_CONTROL = (
     "flow control is not available: nothing is queued; a request of negative priority is refused "
@@ -40,7 +40,9 @@ def _of_the_head(head: d.Head) -> Iterator[str]:
     if head.saturation_detector is not None:
         yield "saturationDetector: is deprecated; write flowControl.saturationDetector"
     if head.parser is not None:
-        yield "parser: is deprecated; write requestHandler.parsers"
+        yield "parser: is deprecated and has no effect: the path decides how a request is read"
+    if head.request_handler is not None:
+        yield "requestHandler: has no effect: the path decides how a request is read"
 
 
 def _of_gates(gates: Mapping[str, bool], flow: d.FlowControl | None) -> Iterator[str]:
@@ -82,6 +84,8 @@ def _of_plugins(
             yield f"{where}: parameters of {spec.type} have no effect: {kind.built_in}"
         if kind.advice:
             yield f"{where}: {spec.type} is deprecated; write {kind.advice}"
+        if isinstance(spec.parameters, SessionAffinityParameters) and spec.parameters.profile_name:
+            yield f"{where}: profileName has no effect: who answers is who is remembered"
         if isinstance(spec.parameters, ActiveRequestParameters) and spec.parameters.request_timeout:
             yield f"{where}: requestTimeout has no effect; requests are counted until they end"
 

@@ -60,12 +60,10 @@ def test_load_aware() -> None:
 
 
 def test_token_load() -> None:
-    """1 - (t + own) / 1000; own: 100 tokens of prompt and 150 of answer, or 20 at most."""
+    """1 - (t + own) / 1000, own being the 100 tokens of the prompt."""
     scorer = Bench().make("token-load-scorer", queueThresholdTokens=1000)
     states = [endpoint(0), endpoint(1, tokens=500), endpoint(2, tokens=5000)]
-    assert scorer.score(request(tokens=100), states) == pytest.approx([0.75, 0.25, 0.0])
-    found = scorer.score(request(tokens=100, max_tokens=20), states)
-    assert found == pytest.approx([0.88, 0.38, 0.0])
+    assert scorer.score(request(tokens=100), states) == pytest.approx([0.9, 0.4, 0.0])
 
 
 def test_active_requests() -> None:

@@ -106,16 +106,18 @@ schedulingProfiles:
 
 
 def test_tokens_are_counted_where_a_plugin_asks() -> None:
-    """40 of prompt and 60 of answer, moved with the request; the default counts none."""
+    """40 of the prompt, moved with the request, until the answer begins; by default none."""
     schedulers = Schedulers()
     schedulers.configs = configs(p="plugins: [{type: token-load-scorer}]")
     state = pool_of(schedulers, {}, {})
     one, other = state.endpoints()
     pick = picked(state, tokens=40)
-    assert one.tokens + other.tokens == 100
+    assert one.tokens + other.tokens == 40
     pick.served_by(one.address)
     pick.served_by(other.address)
-    assert (one.tokens, other.tokens) == (0, 100)
+    assert (one.tokens, other.tokens) == (0, 40)
+    pick.responded(lambda _: None)
+    assert other.tokens == 0
     pick.release()
     assert other.tokens == 0
     plain = pool_of(Schedulers(), {}, profile="")

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.load import (
     cache_use,
+    prompt_tokens,
     queues,
     relative,
-    request_tokens,
     running,
 )
 from epp_worker.scheduling.plugin import Candidates, PluginContext, PluginType
@@ -73,7 +73,7 @@ class LoadAwareScorer:
 
 
 class TokenLoadScorer:
-    """1 - min(t, T) / T over tokens in flight, those of this request besides.
+    """1 - min(t, T) / T over prompt tokens in flight, those of this request besides.
 
     Attributes:
         counts_tokens: the pool is to count tokens in flight.
@@ -87,7 +87,7 @@ class TokenLoadScorer:
 
     def score(self, request: PickRequest, candidates: Candidates) -> Sequence[float]:
         """See `Scorer.score`."""
-        most, own = self._most, request_tokens(request)
+        most, own = self._most, prompt_tokens(request)
         return [1.0 - min(c.tokens + own, most) / most for c in candidates]
 
 

@@ -23,8 +23,12 @@ SHARE_BYTES: Final = 32 * 1024
 MESSAGE_BYTES: Final = 1024
 """What a message costs beside its own bytes, as time goes."""
 
-TURN_SECONDS: Final = 0.0003
+TURN_SECONDS: Final = 0.0005
 """All lines together work this long in one turn, and never less than one message."""
+
+AT_ONCE_SECONDS: Final = 0.001
+"""So far into a turn messages are read at once; later ones wait in their lines. The last message of
+a body of 10 MiB takes 20 ms, and there may be one of each connection."""
 
 MAX_HELD_BYTES: Final = 64 * 1024 * 1024
 """All that may wait, half of it in one line. What comes beyond is read at once: late is better than
@@ -58,7 +62,7 @@ class Turns:
         deferred: messages that had to wait, ever.
     """
 
-    __slots__ = ("_call_soon", "_due", "_lines", "_now", "_turn", "deferred", "held")
+    __slots__ = ("_call_soon", "_due", "_lines", "_now", "_turn", "_until", "deferred", "held")
 
     def __init__(
         self, call_soon: Callable[[Callable[[], None]], object], now: Callable[[], float]
@@ -66,7 +70,8 @@ class Turns:
         self._call_soon = call_soon
         self._now = now
         self._lines: deque[Line] = deque()
-        self._turn = 1
+        self._turn = 0
+        self._until = 0.0
         self._due = False
         self.held = 0
         self.deferred = 0
@@ -77,13 +82,15 @@ class Turns:
 
     def admits(self, line: Line, size: int) -> bool:
         """Whether a message may be read at once."""
+        now = self._now()
+        if not self._due:
+            self._begin(now)
         if line.turn != self._turn:
             line.turn = self._turn
             line.had = 0
-            self._arm()
         had = line.had
         line.had = had + size + MESSAGE_BYTES
-        return had < SHARE_BYTES and not line.waiting
+        return had < SHARE_BYTES and now < self._until and not line.waiting
 
     def has_room(self, line: Line, size: int) -> bool:
         """Whether a message may wait."""
@@ -96,25 +103,26 @@ class Turns:
         line.waiting.append(waiting)
         self.hold(line, size)
         self.deferred += 1
-        self._arm()
 
     def hold(self, line: Line, size: int) -> None:
         """`size` more bytes wait, or fewer."""
         line.held += size
         self.held += size
 
-    def _arm(self) -> None:
-        if not self._due:
-            self._due = True
-            self._call_soon(self._run)
+    def _begin(self, now: float) -> None:
+        self._due = True
+        self._turn += 1
+        self._until = now + AT_ONCE_SECONDS
+        self._call_soon(self._run)
 
     def _run(self) -> None:
         self._due = False
-        self._turn += 1
         lines = self._lines
         if not lines:
             return
-        until = self._now() + TURN_SECONDS
+        now = self._now()
+        self._begin(now)
+        until = now + TURN_SECONDS
         while lines:
             line = lines.popleft()
             line.waiting.popleft().go_on()
@@ -122,8 +130,6 @@ class Turns:
                 lines.append(line)
             if self._now() >= until:
                 break
-        if lines:
-            self._arm()
 
 
 class PacedStream:

@@ -41,7 +41,9 @@ from fleet.model import (
     Share,
     ShareEntry,
 )
+from fleet.picking.folder import ConfigSource
 from fleet.settings import BoundSettings, MembershipSettings, Settings, WorkerSettings
+from fleet.settings.picking import PickingSettings
 from fleet.sources.contract import Kind, ObjectKey, Source
 from fleet.sources.folder import FolderSource
 from fleet.store.contract import Store
@@ -120,6 +122,7 @@ async def running_worker(
     worker_id: str = "worker-0",
     store: Store | None = None,
     token: str = TOKEN,
+    picking: PickingSettings | None = None,
 ) -> AsyncIterator[Running]:
     """A worker on 127.0.0.1 over the manifests in `folder`, or over another `source`.
 
@@ -127,6 +130,7 @@ async def running_worker(
         certificates: of its internal port; None = it speaks plaintext.
         tls: of its gateways' port; the same.
         store: closed with it; None = one in memory, of its own.
+        picking: where its picker configurations are; None = it looks for none.
     """
     clock = SystemClock()
     server = MemoryServer(clock)
@@ -154,6 +158,7 @@ async def running_worker(
             random.Random(1),
             certificates=certificates,
             tls=tls,
+            picking=None if picking is None else ConfigSource(picking, clock),
         ),
         fatal=fatal.append,
         refused=refused.append,

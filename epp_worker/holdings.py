@@ -29,7 +29,7 @@ from epp_worker.holds import (
 )
 from epp_worker.scheduling.configured import Schedulers
 from epp_worker.scheduling.pool import PoolState
-from epp_worker.scheduling.prefix.budget import Budget
+from epp_worker.scheduling.prefix.budget import DEFAULT_BYTES, Budget
 from epp_worker.scheduling.slots import PoolSlots
 from epp_worker.scheduling.state_merge import trust
 from fleet.control.messages import HoldReport
@@ -95,6 +95,7 @@ class Holdings:
         now: Callable[[], float],
         rng: Random,
         schedulers: Schedulers | None = None,
+        prefix_bytes: int = DEFAULT_BYTES,
     ) -> None:
         self._catalogue = catalogue
         self._scraper = scraper
@@ -104,7 +105,7 @@ class Holdings:
         self._quiet_seconds = quiet_seconds
         self._now = now
         self._rng = rng
-        self.slots = PoolSlots(Budget())
+        self.slots = PoolSlots(Budget(prefix_bytes))
         self.schedulers = schedulers or Schedulers()
         self._groups: dict[GroupKey, Group] = {}
         self._changed: list[Callable[[], None]] = []

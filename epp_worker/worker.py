@@ -106,6 +106,7 @@ class Worker:
             now=loop.time,
             rng=given.rng,
             schedulers=schedulers_of(given.picking),
+            prefix_bytes=settings.bounds.max_prefix_index_bytes,
         )
         self._wheel = Wheel(loop)
         bounds = StrayBounds(own.stray_hold_streams, own.max_buffered_bytes // _STRAY_SHARE)

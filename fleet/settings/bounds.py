@@ -33,6 +33,10 @@ class BoundSettings:
     """Answers that gateways do not read, of the whole worker: beyond it the connection that holds
     most is ended, as one is that holds a quarter; a stream that holds a sixteenth is reset."""
 
+    max_prefix_index_bytes: Annotated[int, Range(2**20, 2**40)] = 256 * _MIB
+    """What is remembered of prompts, of all pools: 140 bytes for 256 bytes of a prompt at an
+    endpoint, 31,250 of these for each endpoint. Beyond it those that have most forget most."""
+
     max_idle_frames: Annotated[int, Range(100, 2**31 - 1)] = 30_000
     """Frames of a connection in 10 s that bring nothing: PING, SETTINGS, PRIORITY, empty DATA,
     windows opened without use, frames for closed streams. More end it."""

@@ -13,7 +13,8 @@ BLOCK_BYTES = 140
 """A block at one endpoint: its entry, its hash, its place in a turn (measured; tests/bench)."""
 TURN_BYTES = 260
 """A turn besides its blocks."""
-DEFAULT_BYTES = 512 * 1024 * 1024
+DEFAULT_BYTES = 256 * 1024 * 1024
+"""Of a worker: 48 endpoints that are full."""
 EVICT_AT_ONCE = 256
 """Blocks that are evicted from one endpoint at a time."""
 MAX_STEPS = 512

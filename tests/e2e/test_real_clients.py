@@ -163,11 +163,20 @@ async def test_packed_bodies_reach_the_model_server_readable(tmp_path: Path) -> 
         assert json.loads(made.answers.bodies[0])["model"] == SERVED
 
 
-@pytest.mark.parametrize("body_mode", ["BUFFERED"])
-async def test_buffering_gateways(tmp_path: Path, body_mode: str) -> None:
+async def test_buffering_gateways(tmp_path: Path) -> None:
     """Requests and responses are rewritten there too (llm-d/llm-d-router#858)."""
-    async with scene(tmp_path, body_mode=body_mode) as made:
+    async with scene(tmp_path, body_mode="BUFFERED") as made:
         vectors = await made.openai.embeddings.create(model=KNOWN, input=["a", "b"])
         assert vectors.model == KNOWN
         (headers,) = made.answers.headers
         assert headers["content-length"] == str(len(made.answers.bodies[0]))
+
+
+@pytest.mark.parametrize("body_mode", ["STREAMED", "NONE"])
+async def test_gateways_whose_bodies_are_not_seen_in_time(tmp_path: Path, body_mode: str) -> None:
+    """They are routed by their headers, at once, and left as they are (llm-d/llm-d-router#858)."""
+    async with scene(tmp_path, body_mode=body_mode) as made:
+        vectors = await made.openai.embeddings.create(model=SERVED, input=["a", "b" * 100_000])
+        assert vectors.model == SERVED
+        (body,) = made.answers.bodies
+        assert json.loads(body)["input"] == ["a", "b" * 100_000]

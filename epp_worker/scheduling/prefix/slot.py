@@ -24,6 +24,8 @@ PREFIX = "prefix"
 MAX_KEY_CHARS = 512
 JOURNAL_BYTES = 4 * 1024 * 1024
 """Chains that wait to be told; beyond it only what their turns still have is told."""
+JOURNAL_ENTRIES = 64
+"""Turns that wait before those that later ones took over are looked for."""
 
 _Rows = list[tuple[str, int, list[bytes]]]
 _encoder = msgspec.msgpack.Encoder()
@@ -47,6 +49,7 @@ class PrefixSlot:
         self.unnamed: ApproxPrefixCache | None = None
         self._journal: dict[tuple[Holding, int], bytes] = {}
         self._journal_bytes = 0
+        self._most_entries = JOURNAL_ENTRIES
         self._changed: Callable[[], None] | None = None
         self._quiet = False
 
@@ -71,7 +74,7 @@ class PrefixSlot:
             chain = b""
         self._journal[holding, turn] = chain
         self._journal_bytes += len(chain)
-        if len(self._journal) > 2 * sum(len(each.recency) for each in self.index.holdings()) + 64:
+        if len(self._journal) > self._most_entries:
             self._forget_the_superseded()
 
     def _forget_the_superseded(self) -> None:
@@ -80,6 +83,7 @@ class PrefixSlot:
             for (owner, number), chain in self._journal.items()
             if owner.recency.turn(number) is not None
         }
+        self._most_entries = 2 * len(self._journal) + JOURNAL_ENTRIES
         self._journal_bytes = sum(map(len, self._journal.values()))
 
     def snapshot(self, limit: int) -> Iterator[bytes]:

@@ -1,11 +1,12 @@
 """The bounds of a worker put together: from settings, and what is held and hit of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from epp_worker.extproc.budget import BodyBudget
 from epp_worker.http2.limits import Http2Limits
 from epp_worker.http2.server import Http2Server
+from epp_worker.trimming import Trimmer, allocator
 from epp_worker.turns import Turns
 from fleet.settings import Settings
 
@@ -47,6 +48,7 @@ class BoundWatch:
         self._http2 = http2
         self._bodies = bodies
         self._turns = turns
+        self._trimmer = Trimmer(allocator())
 
     def hits(self) -> Mapping[str, int]:
         """How often somebody paid for passing each bound, ever."""
@@ -64,3 +66,7 @@ class BoundWatch:
             "bodies": self._bodies.held,
             "turns": self._turns.held,
         }
+
+    def trim(self, now: float) -> Callable[[], None] | None:
+        """What is to be called in a thread, if a flood of bodies is over; `now` is monotonic."""
+        return self._trimmer.due(now, self._bodies.take_peak(), self._bodies.held)

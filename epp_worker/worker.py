@@ -207,6 +207,9 @@ class Worker:
             now = clock.monotonic()
             self.holdings.tick(now - last)
             self.ext_proc.tick()
+            trim = self.bounds.trim(now)
+            if trim is not None:
+                self.supervisor.spawn(asyncio.to_thread(trim), "give memory back")
             last = now
 
     def _close_soon(self, channel: grpc.aio.Channel, grace: float | None) -> None:

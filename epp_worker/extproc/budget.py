@@ -49,6 +49,7 @@ class BodyBudget:
         per_group: bytes of all bodies of a group; None = as many as of the worker.
         total: bytes of all bodies of the worker.
         held: bytes taken and not yet given back.
+        peak: the highest value of `held` since `take_peak`.
         stream_full: how often a body was too large.
         group_full: how often a group's bound made somebody give way.
         worker_full: the same of the worker's.
@@ -58,6 +59,7 @@ class BodyBudget:
         "_holders",
         "group_full",
         "held",
+        "peak",
         "per_group",
         "per_stream",
         "stream_full",
@@ -70,6 +72,7 @@ class BodyBudget:
         self.per_group = total if per_group is None else min(per_group, total)
         self.total = total
         self.held = 0
+        self.peak = 0
         self.stream_full = 0
         self.group_full = 0
         self.worker_full = 0
@@ -106,7 +109,14 @@ class BodyBudget:
         share.holders[holder] = None
         share.held += size
         self.held += size
+        if self.held > self.peak:
+            self.peak = self.held
         return Taken.OK
+
+    def take_peak(self) -> int:
+        """The most that was held since this was last asked."""
+        peak, self.peak = self.peak, self.held
+        return peak
 
     def give_back(self, size: int, holder: Holder, share: BodyShare) -> None:
         """Return all that the holder has, which is `size` bytes."""

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -61,7 +62,8 @@ class Attacked:
         self._process.communicate()
 
     def look(self, *, collect: bool = False) -> dict[str, Any]:
-        """Figures since the last look: `lags` in seconds (p50, p99, worst), `cpu` seconds; and of
+        """Figures since the last look: `lags` in seconds (p50, p99, worst), `turns`, the same of the
+        CPU that the loop used in one go, which others' work does not lengthen; `cpu` seconds; and of
         now: `rss` bytes, streams and the like.
 
         Args:
@@ -86,6 +88,7 @@ class _Watch:
     def __init__(self, running: Running) -> None:
         self._running = running
         self._lags: list[float] = []
+        self._turns: list[float] = []
         self._cpu = _cpu_seconds()
 
     async def run(self) -> None:
@@ -93,19 +96,23 @@ class _Watch:
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _LOOK_SECONDS
+            used = time.thread_time()
             await asyncio.sleep(_LOOK_SECONDS)
             self._lags.append(loop.time() - due)
+            self._turns.append(max(0.0, time.thread_time() - used - _LOOK_SECONDS))
 
     def figures(self, *, collect: bool) -> dict[str, Any]:
         """See `Attacked.look`."""
         if collect:
             gc.collect()
-        lags, self._lags = sorted(self._lags or [0.0]), []
+        lags, self._lags = self._lags, []
+        turns, self._turns = self._turns, []
         before, self._cpu = self._cpu, _cpu_seconds()
         worker = self._running.worker
         counters = worker.counters
         return {
-            "lags": [lags[len(lags) // 2], lags[len(lags) * 99 // 100], lags[-1]],
+            "lags": _marks(lags),
+            "turns": _marks(turns),
             "cpu": self._cpu - before,
             "rss": _resident_bytes(),
             "objects": len(gc.get_objects()) if collect else 0,
@@ -113,6 +120,11 @@ class _Watch:
             "connections": counters.connections_open,
             "inflight": sum(sum(p.values()) for p in worker.figures().inflight.values()),
         }
+
+
+def _marks(times: list[float]) -> list[float]:
+    ordered = sorted(times or [0.0])
+    return [ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100], ordered[-1]]
 
 
 def _cpu_seconds() -> float:

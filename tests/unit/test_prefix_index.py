@@ -196,6 +196,7 @@ def test_late_news_of_departed_pods_is_passed_over() -> None:
     assert len(index) == 10
     assert sum(map(len, index._shards)) == 1
     assert index._lanes <= 20
+    assert len(index._budget._tenants) <= 40
     assert index._budget.used == sum(h.used() for h in index.holdings())
 
 

@@ -49,6 +49,11 @@ class Budget:
 
     def admit(self, tenant: Tenant) -> None:
         """One more endpoint; it is let go when nobody else refers to it."""
+        # Two of those before it are looked at, so that the dead never outnumber the living long.
+        for _ in range(min(2, len(self._tenants))):
+            reference = self._tenants.popleft()
+            if reference() is not None:
+                self._tenants.append(reference)
         self._tenants.append(weakref.ref(tenant))
 
     def bury(self, shards: list[dict[int, int]]) -> None:

@@ -150,7 +150,7 @@ _KINDS = [
     PluginKind(
         "pd-profile-handler",
         frozenset({Role.HANDLER}),
-        p.DisaggParameters,
+        p.PdParameters,
         advice="disagg-profile-handler",
     ),
     *_have(
@@ -172,7 +172,12 @@ _KINDS = [
     PluginKind(
         "approx-prefix-cache-producer", frozenset({Role.PRODUCER}), p.PrefixProducerParameters
     ),
-    *_built_in(Role.PRODUCER, ("inflight-load-producer", "session-id-producer"), _COUNTED),
+    *_built_in(Role.PRODUCER, ("inflight-load-producer",), _COUNTED),
+    *_lack(
+        Role.PRODUCER,
+        ("session-id-producer",),
+        "session ids are read from the headers that sessionIdConfig.sources names",
+    ),
     *_built_in(
         Role.PRODUCER,
         ("token-producer", "tokenizer"),

@@ -84,10 +84,18 @@ def _of_plugins(
             yield f"{where}: parameters of {spec.type} have no effect: {kind.built_in}"
         if kind.advice:
             yield f"{where}: {spec.type} is deprecated; write {kind.advice}"
-        if isinstance(spec.parameters, SessionAffinityParameters) and spec.parameters.profile_name:
-            yield f"{where}: profileName has no effect: who answers is who is remembered"
+        if isinstance(spec.parameters, SessionAffinityParameters):
+            yield from _of_affinity(where, spec.parameters)
         if isinstance(spec.parameters, ActiveRequestParameters) and spec.parameters.request_timeout:
             yield f"{where}: requestTimeout has no effect; requests are counted until they end"
+
+
+def _of_affinity(where: str, given: SessionAffinityParameters) -> Iterator[str]:
+    if given.profile_name:
+        yield f"{where}: profileName has no effect: who answers is who is remembered"
+    for source in given.session_id_config.sources:
+        if source.attribute:
+            yield f"{where}: the source {source.attribute} has no effect: name a header"
 
 
 def _of_the_data_layer(layer: d.DataLayer | None) -> Iterator[str]:

@@ -86,7 +86,6 @@ class TokenLoadParameters(Parameters, frozen=True):
 
     queue_threshold_tokens: int = 4_194_304
     in_flight_load_producer_name: str = ""
-    uncached_request_tokens_producer_name: str = ""
 
 
 class ActiveRequestParameters(Parameters, frozen=True):
@@ -120,16 +119,24 @@ class EndpointHeader(Parameters, frozen=True):
     header: str = "x-session-token"
 
 
-class SessionId(Parameters, frozen=True):
-    """Where a client's own session id stands, and for how long it is remembered."""
+class SessionIdSource(Parameters, frozen=True):
+    """One place where a client's own session id may stand."""
 
-    header: str = "x-session-id"
-    ttl: str = "300s"
-    sweep_interval: str = "10s"
+    header: str = ""
+    attribute: str = ""
+    producer: str = ""
 
     def __post_init__(self) -> None:
-        seconds(self.ttl)
-        seconds(self.sweep_interval)
+        if bool(self.header) == bool(self.attribute):
+            raise ValueError("needs either a header or an attribute")
+
+
+class SessionId(Parameters, frozen=True):
+    """Where a client's own session id stands, by rank, and for how long it is remembered."""
+
+    sources: tuple[SessionIdSource, ...] = ()
+    eviction_ttl_seconds: NotNegative = 300.0
+    eviction_sweep_seconds: NotNegative = 10.0
 
 
 class SessionAffinityParameters(Parameters, frozen=True):
@@ -249,8 +256,12 @@ class DisaggDeciders(Parameters, frozen=True):
 
 
 class DisaggParameters(Parameters, frozen=True):
-    """disagg-profile-handler, and the older pd-profile-handler by its flat names."""
+    """disagg-profile-handler, by its nested names or the older flat ones.
 
+    With `prefill-first` prefill is always split off, so that no decider may be asked about it.
+    """
+
+    stage_order: Literal["", "decode-first", "prefill-first"] = ""
     profiles: DisaggProfiles = DisaggProfiles()
     deciders: DisaggDeciders = DisaggDeciders()
     decode_profile: str = ""
@@ -259,7 +270,6 @@ class DisaggParameters(Parameters, frozen=True):
     decider_plugin_name: str = ""
     prefill_decider_plugin_name: str = ""
     encode_decider_plugin_name: str = ""
-    primary_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
 
     def __post_init__(self) -> None:
         nested = self.profiles != DisaggProfiles() or self.deciders != DisaggDeciders()
@@ -273,12 +283,33 @@ class DisaggParameters(Parameters, frozen=True):
         )
         if nested and any(flat):
             raise ValueError("write either profiles and deciders, or the older flat names")
+        if self.stage_order == "prefill-first" and self.prefill_decider:
+            raise ValueError("no prefill decider is asked where stageOrder is prefill-first")
+
+    @property
+    def prefill_decider(self) -> str:
+        """The decider's name by whichever form."""
+        flat = self.prefill_decider_plugin_name or self.decider_plugin_name
+        return self.deciders.prefill or flat
+
+
+class PdParameters(Parameters, frozen=True):
+    """pd-profile-handler; who knows the prefixes is the decider's affair."""
+
+    decode_profile: str = "decode"
+    prefill_profile: str = "prefill"
+    decider_plugin_name: str = ""
+    primary_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    prefix_plugin_type: str = ""
+    prefix_plugin_name: str = ""
+    prefix_match_info_producer_name: str = ""
 
 
 class PrefixDeciderParameters(Parameters, frozen=True):
-    """prefix-based-pd-decider; 0 = never split."""
+    """prefix-based-pd-decider; 0 uncached tokens = never split, 0 of prompt = any length."""
 
     non_cached_tokens: Annotated[int, Meta(ge=0)] = 0
+    prompt_tokens: Annotated[int, Meta(ge=0)] = 0
 
 
 class AnyParameters(Struct, frozen=True):

@@ -4,6 +4,7 @@ import pytest
 
 from epp_worker.scheduling.contract import Refusal
 from epp_worker.scheduling.plugin import Selection
+from fleet.errors import SettingsError
 from tests.picking import Bench, endpoint, request
 
 ROLE = "llm-d.ai/role"
@@ -180,6 +181,34 @@ def test_prefill_by_the_length_of_what_is_new(tokens: int, split: bool) -> None:
     assert isinstance(chosen, Selection)
     assert bool(chosen.headers) is split
     assert ("x-prefiller-host-port" in chosen.removed) is not split
+
+
+def test_prefill_first_asks_nobody() -> None:
+    """The router's other order of stages; a decider beside it is a contradiction."""
+    text = DISAGG.replace("deciders: {prefill: DECIDER}", "stageOrder: prefill-first")
+    states = [endpoint(0, labels={ROLE: "decode"}), endpoint(1, labels={ROLE: "prefill"})]
+    chosen = Bench().scheduler(text).select(request(), states)
+    assert isinstance(chosen, Selection)
+    assert chosen.headers == {"x-prefiller-host-port": "192.168.1.2:8000"}
+    both = DISAGG.replace("{prefill: DECIDER}", "{prefill: x}, stageOrder: prefill-first")
+    with pytest.raises(SettingsError, match="no prefill decider is asked"):
+        Bench().scheduler(both)
+
+
+def test_the_older_handler_of_prefill_and_decode() -> None:
+    """By the pods' primary port, if it names one; the rank goes into a header."""
+    text = DISAGG.replace("disagg-profile-handler", "pd-profile-handler").replace(
+        "deciders: {prefill: DECIDER}",
+        "deciderPluginName: always-disagg-pd-decider, primaryPort: 9000",
+    )
+    states = [endpoint(0, labels={ROLE: "decode"}), endpoint(1, labels={ROLE: "prefill"})]
+    chosen = Bench().scheduler(text).select(request(), states)
+    assert isinstance(chosen, Selection)
+    assert chosen.destination == "192.168.1.1:9000"
+    assert chosen.headers == {
+        "x-prefiller-host-port": "192.168.1.2:8000",
+        "x-data-parallel-host-port": "192.168.1.1:8000",
+    }
 
 
 def test_without_decoders_the_request_is_refused() -> None:

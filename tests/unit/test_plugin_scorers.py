@@ -150,10 +150,15 @@ def test_session_by_the_endpoints_name() -> None:
 
 
 def test_session_by_the_clients_id() -> None:
-    """Remembered where it was picked, for the time to live after the last pick."""
+    """Remembered where it was picked first, for the time to live after the last pick."""
     bench = Bench()
     scorer = bench.make(
-        "session-affinity-scorer", strategy="session_id", sessionIdConfig={"ttl": "10s"}
+        "session-affinity-scorer",
+        strategy="session_id",
+        sessionIdConfig={
+            "sources": [{"header": "X-A"}, {"header": "x-session-id"}],
+            "evictionTtlSeconds": 10,
+        },
     )
     states = [endpoint(0), endpoint(1)]
     asked = request(headers={"x-session-id": "s1"})
@@ -161,6 +166,9 @@ def test_session_by_the_clients_id() -> None:
     scorer.picked(asked, states[1])
     assert scorer.score(asked, states) == [0.0, 1.0]
     assert scorer.responded(asked, states[1], lambda _: None) is None
+    scorer.picked(asked, states[0])
+    assert scorer.score(asked, states) == [0.0, 1.0], "its own was there, and was passed over"
+    assert scorer.score(request(headers={"x-a": "s2", "x-session-id": "s1"}), states) == [0, 0]
     bench.time = 10.5
     assert scorer.score(asked, states) == [0.0, 0.0]
 

@@ -14,12 +14,13 @@ class PrefixBasedDecider:
 
     def __init__(self, parameters: PrefixDeciderParameters, context: PluginContext) -> None:
         self._least = parameters.non_cached_tokens
+        self._prompt = parameters.prompt_tokens
         self._producer, self._own = producer("", context)
 
     def disaggregate(self, request: PickRequest, chosen: EndpointState) -> bool:
         """See `Decider.disaggregate`."""
         tokens = prompt_tokens(request)
-        if not self._least or tokens < self._least:
+        if not self._least or tokens < max(self._least, self._prompt):
             return False
         match = self._producer.match(request, (chosen,))
         cached = match.blocks[0] * match.block_tokens if match.blocks else 0

@@ -18,6 +18,7 @@ from fleet.picking.parameters import (
     DisaggParameters,
     HeaderProfileParameters,
     Parameters,
+    PdParameters,
 )
 
 PREFILL_HEADER = "x-prefiller-host-port"
@@ -100,9 +101,10 @@ class Disaggregated:
         self._decode = parameters.decode_profile or profiles.decode
         self._prefill = parameters.prefill_profile or profiles.prefill
         self._encode = parameters.encode_profile or profiles.encode
-        self._port = parameters.primary_port
-        flat = parameters.prefill_decider_plugin_name or parameters.decider_plugin_name
-        self._prefills = _decider(deciders.prefill or flat, context)
+        self._port = 0
+        self._prefills = _decider(parameters.prefill_decider, context)
+        if parameters.stage_order == "prefill-first":
+            self._prefills = AlwaysPrefill(Parameters(), context)
         self._encodes = _decider(deciders.encode or parameters.encode_decider_plugin_name, context)
 
     def select(
@@ -129,6 +131,19 @@ class Disaggregated:
         # No client may send the sidecar anywhere.
         removed = tuple(h for h in (PREFILL_HEADER, ENCODER_HEADER) if h not in headers)
         return at_primary_port(Selection(chosen, headers, removed, others), self._port)
+
+
+class PrefillDecode(Disaggregated):
+    """The older form of the same, without encode workers and perhaps by the pods' primary port."""
+
+    def __init__(self, parameters: PdParameters, context: PluginContext) -> None:
+        same = DisaggParameters(
+            decode_profile=parameters.decode_profile,
+            prefill_profile=parameters.prefill_profile,
+            decider_plugin_name=parameters.decider_plugin_name,
+        )
+        super().__init__(same, context)
+        self._port = parameters.primary_port
 
 
 def _decider(name: str, context: PluginContext) -> Decider | None:
@@ -159,6 +174,6 @@ TYPES = (
     PluginType("data-parallel-profile-handler", DataParallelParameters, DataParallel),
     PluginType("header-profile-handler", HeaderProfileParameters, HeaderProfile),
     PluginType("disagg-profile-handler", DisaggParameters, Disaggregated),
-    PluginType("pd-profile-handler", DisaggParameters, Disaggregated),
+    PluginType("pd-profile-handler", PdParameters, PrefillDecode),
     PluginType("always-disagg-pd-decider", Parameters, AlwaysPrefill),
 )

@@ -12,7 +12,10 @@ from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.endpoint import EndpointState
 from epp_worker.scheduling.plugin import Candidates, Header, PluginContext, PluginType
 from epp_worker.scheduling.state_slots import AFFINITY, SeenTable
-from fleet.picking.parameters import SessionAffinityParameters, seconds
+from fleet.picking.parameters import SessionAffinityParameters, SessionId
+
+SESSION_ID_HEADER = "x-session-id"
+"""Where a client's own session id stands, unless the configuration says otherwise."""
 
 
 class _Affinity:
@@ -21,19 +24,28 @@ class _Affinity:
     def __init__(self, parameters: SessionAffinityParameters, context: PluginContext) -> None:
         self._context = context
         self._by_id = parameters.strategy == "session_id"
-        config = parameters.encoded_endpoint_header_config
+        self._header = parameters.encoded_endpoint_header_config.header.strip().lower()
         by_id = parameters.session_id_config
-        self._header = (by_id.header if self._by_id else config.header).strip().lower()
-        self._ttl = seconds(by_id.ttl)
+        named = [each.header for each in by_id.sources] or [SESSION_ID_HEADER]
+        self._id_headers = [each.strip().lower() for each in named if each]
+        self._ttl = by_id.eviction_ttl_seconds or SessionId().eviction_ttl_seconds
+        self._bound: tuple[PickRequest, EndpointState | None] | None = None
 
     def _known(self, request: PickRequest, candidates: Candidates) -> EndpointState | None:
+        if self._by_id:
+            session = self._session(request)
+            known = self._remembered(session, candidates) if session else None
+            self._bound = (request, known)
+            return known
         token = request.header(self._header)
         if not token:
             return None
-        if self._by_id:
-            return self._remembered(token, candidates)
         name = _decoded(token)
         return next((c for c in candidates if self._name(c) == name), None)
+
+    def _session(self, request: PickRequest) -> str:
+        found = ((request.header(each) or "").strip() for each in self._id_headers)
+        return next((each for each in found if each), "")
 
     def _remembered(self, session: str, candidates: Candidates) -> EndpointState | None:
         table = self._context.slot(AFFINITY)
@@ -48,11 +60,13 @@ class _Affinity:
         return f"{self._context.pool.namespace}/{endpoint.pod}-rank-{endpoint.rank}"
 
     def picked(self, request: PickRequest, chosen: EndpointState) -> None:
-        """See `PickObserver.picked`."""
-        session = request.header(self._header) if self._by_id else None
+        """See `PickObserver.picked`: a session moves only when its endpoint was no candidate."""
+        bound, self._bound = self._bound, None
+        session = self._session(request) if self._by_id else ""
         table = self._context.slot(AFFINITY)
         if session and isinstance(table, SeenTable):
-            table.note(session, chosen.address)
+            known = bound[1] if bound is not None and bound[0] is request else None
+            table.note(session, (known or chosen).address)
 
     def responded(
         self, request: PickRequest, served: EndpointState, header: Header

@@ -47,7 +47,7 @@ MAX_WAITING = 10_000
 """Notices that wait; more are dropped, and counted in the log."""
 
 AT_ONCE = 250
-"""Pools looked at in one turn of the loop at the start."""
+"""Pools looked at in one turn of the loop where all are."""
 
 BURST = 50
 PER_SECOND = 5.0
@@ -110,22 +110,28 @@ class Announcer:
         self._tokens = float(BURST)
         self._filled = clock.monotonic()
         self._rest_until = 0.0
+        self._again = False
 
     async def run(self) -> None:
         """Follow and tell until cancelled."""
         await self._claims.wait_synced()
         forget_listener = self._claims.on_change(self.decided)
         try:
-            refs = tuple(self._claims.decisions())
-            for first in range(0, len(refs), AT_ONCE):
-                self.decided(frozenset(refs[first : first + AT_ONCE]))
-                await asyncio.sleep(0)
+            await self._decide_all(tuple(self._claims.decisions()))
             while True:
+                if self._again:
+                    await self._decide_all(tuple(self._lives))
                 self._look_at_map()
                 await self._tell()
                 await self._clock.sleep(TICK_SECONDS)
         finally:
             forget_listener()
+
+    async def _decide_all(self, refs: tuple[PoolRef, ...]) -> None:
+        self._again = False
+        for first in range(0, len(refs), AT_ONCE):
+            self.decided(frozenset(refs[first : first + AT_ONCE]))
+            await asyncio.sleep(0)
 
     # -- what there is to tell --------------------------------------------------------------------
 
@@ -150,7 +156,7 @@ class Announcer:
 
     def look_again(self) -> None:
         """Picker configurations have changed: any pool may have news."""
-        self.decided(frozenset(self._lives))
+        self._again = True
 
     def _follow(self, pool: Pool, told: Mapping[str, Notice], wanted: Mapping[str, Notice]) -> None:
         for reason in told.keys() - wanted.keys():

@@ -201,8 +201,7 @@ class Scheduler:
         Args:
             candidates: at least one; those that the request may go to.
         """
-        detector = self._detector
-        if request.priority < 0 and detector is not None and self._is_full(detector, candidates):
+        if request.priority < 0 and self.saturation(candidates) >= 1.0:
             return _FULL
         candidates = eligible(candidates, self._view.oldest())
         try:
@@ -219,13 +218,17 @@ class Scheduler:
             return Selection((candidates[int(self._view.random() * len(candidates))],))
         return _FILTERED
 
-    def _is_full(self, detector: Detector, candidates: Candidates) -> bool:
+    def saturation(self, candidates: Candidates) -> float:
+        """How full these endpoints are by the configured detector: 1 and more = full. Whoever is to
+        hold requests back asks here."""
+        if self._detector is None:
+            return 0.0
         try:
-            return detector.saturation(candidates) >= 1.0
+            return self._detector.saturation(candidates)
         except Exception as error:  # noqa: BLE001 - a plugin's fault is no request's
             name = self.config.detector
-            self._watch.raised(Named(name, self.config.plugins[name].type, detector), error)
-            return False
+            self._watch.raised(Named(name, self.config.plugins[name].type, self._detector), error)
+            return 0.0
 
     def _without_handler(self, request: PickRequest, candidates: Candidates) -> Selection:
         first = next(iter(self._profiles.values()))

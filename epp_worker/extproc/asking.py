@@ -7,7 +7,7 @@ model has in its pool; the name in the rewrite header; the incoming one.
 import random
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from epp_worker.extproc.hints import BodyHints
 from epp_worker.extproc.model import NO_BODY, NO_MODEL, BadBody, Body, Header, body_of, checked
@@ -25,8 +25,7 @@ REWRITE = ("x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite")
 _UNCHANGEABLE = Refusal(400, "", "The request body's 'model' cannot be rewritten as configured.")
 
 
-@dataclass(slots=True)
-class Asked:
+class Asked(NamedTuple):
     """A request that can be picked for.
 
     Attributes:
@@ -45,8 +44,7 @@ class Asked:
     renaming: Renaming | None
 
 
-@dataclass(frozen=True, slots=True)
-class Came:
+class Came(NamedTuple):
     """What came of a request.
 
     Attributes:

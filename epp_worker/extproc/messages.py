@@ -178,12 +178,19 @@ def headers_end_stream(message: Message) -> bool:
 
 
 class Headers:
-    """The header map of a headers message, parsed at the first question."""
+    """The header map of a headers message.
 
-    __slots__ = ("_message", "_values")
+    A few headers of many are asked for. Those are looked up in the message as it is, as Envoy
+    writes it: a key that occurs once, with its raw value behind it. The whole map is parsed when
+    one is written otherwise. No value can be taken for a key: keys follow a line feed, which no
+    header holds.
+    """
+
+    __slots__ = ("_lower", "_message", "_values")
 
     def __init__(self, message: Message | None) -> None:
         self._message = message
+        self._lower = b""
         self._values: dict[str, str] | None = None
 
     def get(self, name: str) -> str | None:
@@ -191,19 +198,55 @@ class Headers:
 
         Bytes that are no UTF-8 become U+FFFD. An unreadable header map has no headers.
         """
-        if self._values is None:
-            self._values = self._parse()
-        return self._values.get(name)
-
-    def _parse(self) -> dict[str, str]:
-        message, self._message = self._message, None
+        values = self._values
+        if values is not None:
+            return values.get(name)
+        message = self._message
         if message is None:
-            return {}
-        try:
-            parsed = HttpHeaders.FromString(message.data[message.start : message.stop])
-        except DecodeError:
-            return {}
-        return _texts(parsed.headers)
+            return None
+        lower = self._lower
+        if not lower:
+            lower = self._lower = message.data[message.start : message.stop].lower()
+        key = _KEYS.get(name) or _key(name)
+        at = lower.find(key)
+        if at < 0:
+            return None
+        at += len(key)
+        if lower.find(key, at) < 0 and lower[at : at + 1] == _RAW_VALUE:
+            try:
+                size, at = _varint(message.data, message.start + at + 1)
+            except IndexError:
+                return self._parsed().get(name)
+            if 0 < size <= message.stop - at:
+                return message.data[at : at + size].decode("utf-8", "replace")
+        return self._parsed().get(name)
+
+    def _parsed(self) -> dict[str, str]:
+        message, self._message, self._lower = self._message, None, b""
+        self._values = {}
+        if message is not None:
+            try:
+                parsed = HttpHeaders.FromString(message.data[message.start : message.stop])
+            except DecodeError:
+                return self._values
+            self._values = _texts(parsed.headers)
+        return self._values
+
+
+_RAW_VALUE = b"\x1a"
+_KEYS: dict[str, bytes] = {}
+"""How keys are written, for those that were asked for; plugins may ask for a few hundred."""
+
+_MAX_KEYS = 1024
+
+
+def _key(name: str) -> bytes:
+    raw = name.encode()
+    size = len(raw)
+    key = b"\n" + (bytes((size,)) if size < 0x80 else bytes((size & 0x7F | 0x80, size >> 7))) + raw
+    if len(_KEYS) < _MAX_KEYS:
+        _KEYS[name] = key
+    return key
 
 
 def _texts(headers: HeaderMap) -> dict[str, str]:

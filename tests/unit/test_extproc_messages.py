@@ -1,5 +1,7 @@
 """Cutting a message by hand gives what the protobuf library reads."""
 
+import random
+
 import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 from hypothesis import given
@@ -104,6 +106,41 @@ def test_raw_value_is_preferred() -> None:
     headers.add(key="c", raw_value=b"\xff2")
     found = Headers(messages.read(request.SerializeToString()))
     assert [found.get(name) for name in "abcd"] == ["raw", "text", "�2", None]
+
+
+NAMES = ("a", ":path", "x-ten-long", "content-encoding", "x" * 31, "y" * 130)
+VALUES = (
+    "",
+    "b",
+    "%",
+    "/v1/x?a=b",
+    "text/:path",
+    "é",
+    "z" * 127,
+    "z" * 128,
+    "z" * 20_000,
+    "0123456789",
+)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_headers_agree_with_the_library(seed: int) -> None:
+    """However they are written: raw or not, repeated, in capitals, long."""
+    rng = random.Random(seed)
+    request = ProcessingRequest()
+    expected: dict[str, str] = {}
+    for _ in range(rng.randrange(12)):
+        name, value = rng.choice(NAMES), rng.choice((*VALUES, *LONG, *NAMES))
+        written = name.upper() if rng.random() < 0.1 else name
+        if rng.random() < 0.9:
+            request.request_headers.headers.headers.add(key=written, raw_value=value.encode())
+        else:
+            request.request_headers.headers.headers.add(key=written, value=value)
+        expected[name] = value
+    request.request_headers.end_of_stream = rng.random() < 0.5
+    found = Headers(messages.read(request.SerializeToString()))
+    asked = rng.sample([*NAMES, "absent"], len(NAMES) + 1)
+    assert {name: found.get(name) for name in asked} == {n: expected.get(n) for n in asked}
 
 
 @pytest.mark.parametrize("end_of_stream", [False, True])

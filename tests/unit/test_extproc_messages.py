@@ -130,7 +130,7 @@ def test_headers_agree_with_the_library(seed: int) -> None:
     request = ProcessingRequest()
     expected: dict[str, str] = {}
     for _ in range(rng.randrange(12)):
-        name, value = rng.choice(NAMES), rng.choice((*VALUES, *LONG, *NAMES))
+        name, value = rng.choice(NAMES), rng.choice((*VALUES, *NAMES))
         written = name.upper() if rng.random() < 0.1 else name
         if rng.random() < 0.9:
             request.request_headers.headers.headers.add(key=written, raw_value=value.encode())

@@ -29,6 +29,9 @@ _REMEMBERED: Final = 128
 """Ids of streams closed last, to tell a late frame from a wrong one."""
 
 
+_KILLED_PER_TURN: Final = 64
+"""Streams of a connection that is gone, whose handlers are told in one turn of the loop."""
+
 _FAULTS: Final = frozenset(
     (
         ErrorCode.PROTOCOL_ERROR,
@@ -369,11 +372,21 @@ class Connection(asyncio.Protocol):
             self.reset(stream.stream_id, ErrorCode.NO_ERROR)
 
     def _kill_streams(self) -> None:
-        streams = list(self.streams.values())
+        doomed = list(self.streams.values())
         self.streams.clear()
-        self.shared.streams_held -= len(streams)
-        for stream in streams:
+        self.shared.streams_held -= len(doomed)
+        for stream in doomed[_KILLED_PER_TURN:]:
+            self.out.hold(-stream.queued)
+            stream.queued = 0
+        self._kill(doomed)
+
+    def _kill(self, doomed: list[Stream]) -> None:
+        """A connection may have thousands of streams, whose ends take 40 us each."""
+        for stream in doomed[:_KILLED_PER_TURN]:
             stream.kill()
+        rest = doomed[_KILLED_PER_TURN:]
+        if rest:
+            self.shared.loop.call_soon(self._kill, rest)
 
 
 def _host_port(address: object) -> str:

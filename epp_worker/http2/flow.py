@@ -186,7 +186,9 @@ class Outbox:
         self.pump()
 
     def close(self) -> None:
-        """Forget everything that waits."""
+        """Forget everything that waits, and send nothing any more: of a connection that is gone,
+        handlers may still answer until they are told."""
+        self.due = self.paused = True
         self._frames.clear()
         self._line.clear()
         self.hold(-self.queued)

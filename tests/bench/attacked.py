@@ -62,9 +62,9 @@ class Attacked:
         self._process.communicate()
 
     def look(self, *, collect: bool = False) -> dict[str, Any]:
-        """Figures since the last look: `lags` in seconds (p50, p99, worst), `turns`, the same of the
-        CPU that the loop used in one go, which others' work does not lengthen; `cpu` seconds; and of
-        now: `rss` bytes, streams and the like.
+        """Figures since the last look: `lags` in seconds (p50, p99, worst); `turns`, the same of
+        the CPU that the loop used in one go, which others' work does not lengthen; `cpu` seconds.
+        And of now: `rss` bytes, streams and the like.
 
         Args:
             collect: garbage first, which may take a while, and count the `objects` that are left.

@@ -278,3 +278,20 @@ def test_connections_that_were_never_used_give_way() -> None:
     assert shared.make_room()
     assert not shared.make_room()
     assert not used.aborted
+
+
+def test_the_streams_of_a_lost_connection_end_in_turns() -> None:
+    """64 at once; until they are told, handlers may answer, and nothing comes of it."""
+    wire = Wire()
+    joined(wire, frames.PREFACE + windows(0))
+    wire.feed(b"".join(headers(one) + data(one, grpc(b"a" * 1_000)) for one in streams(200)))
+    assert wire.shared.unsent.held == 200 * 1_005
+    wire.connection.connection_lost(None)
+    handlers = wire.service.handlers
+    assert sum(handler.aborts for handler in handlers) == 64
+    assert wire.shared.streams_held == wire.shared.unsent.held == 0
+    handlers[-1].received(b"too late")
+    wire.loop.run()
+    assert [handler.aborts for handler in handlers] == [1] * 200
+    assert wire.counters.streams_open == wire.shared.unsent.held == 0
+    assert not [kind for kind, *_ in wire.frames() if kind == frames.DATA]

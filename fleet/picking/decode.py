@@ -5,15 +5,19 @@ without a picker takes the first one listed or a max-score-picker, no profile at
 every filter, scorer and picker, and one profile needs no handler.
 """
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from fleet.errors import ManifestError, SettingsError
 from fleet.picking import document as d
 from fleet.picking.config import DEFAULT, PickerConfig, PluginSpec, ProfileSpec
 from fleet.picking.kinds import KINDS, PluginKind, Role, unknown
 from fleet.picking.notes import notes
+from fleet.picking.parameters import deciders_named, producers_named
 from fleet.picking.shape import brief, convert
 from fleet.sources import yamldocs
 
@@ -95,6 +99,7 @@ class _Reader:
         gates = self._gates(head.feature_gates or [])
         for index, entry in enumerate(self._bounded(head.plugins, "plugins", MAX_PLUGINS)):
             self._plugin(entry, f"plugins[{index}]")
+        self._cross_refer()
         profiles = self._profiles(head.scheduling_profiles)
         layer = self._part(head.data_layer, d.DataLayer, "dataLayer")
         flow = self._part(head.flow_control, d.FlowControl, "flowControl")
@@ -220,6 +225,22 @@ class _Reader:
                 f"{path}: no plugin is called {brief(name)}; there are: {known[:200]}"
             )
         return spec
+
+    def _cross_refer(self) -> None:
+        """Plugins that others name in their parameters are there, and are what is wanted."""
+        for index, spec in enumerate(tuple(self._plugins.values())):
+            path = f"plugins[{index}].parameters"
+            for parameter, name in deciders_named(spec.parameters):
+                found = self._referred(name, f"{path}.{parameter}")
+                if found is not None and found.roles and Role.DECIDER not in found.roles:
+                    self._problems.append(f"{path}.{parameter}: {brief(name)} is no decider")
+            for parameter, name in producers_named(spec.parameters):
+                found = self._referred(name, f"{path}.{parameter}")
+                if found is not None and found.roles and Role.PRODUCER not in found.roles:
+                    self._problems.append(f"{path}.{parameter}: {brief(name)} is no producer")
+                elif found is not None and found.left_out:
+                    own = replace(spec.parameters, prefix_match_info_producer_name="")
+                    self._plugins[spec.name] = dataclasses.replace(spec, parameters=own)
 
     def _add(self, type_: str) -> str:
         self._plugins.setdefault(type_, DEFAULT.plugins[type_])

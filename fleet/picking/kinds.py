@@ -238,9 +238,13 @@ _KINDS = [
     ),
     *_lack(
         Role.PRODUCER,
+        ("precise-prefix-cache-producer",),
+        "who asks it asks the approximate prefix cache instead",
+    ),
+    *_lack(
+        Role.PRODUCER,
         (
             "predicted-latency-producer",
-            "precise-prefix-cache-producer",
             "mm-embeddings-cache-producer",
         ),
         _UNPRODUCED,

@@ -37,6 +37,10 @@ class Parameters(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"
     """Base of all; alone: a type without parameters."""
 
 
+Mention = tuple[str, str]
+"""Where parameters name another plugin: the parameter, and the name."""
+
+
 class PickerParameters(Parameters, frozen=True):
     """Pickers. More than one endpoint = a list of fallbacks, which not every gateway takes."""
 
@@ -50,6 +54,10 @@ class PrefixCacheScorerParameters(Parameters, frozen=True):
     match_length_weight: Share = 0.0
     match_length_scale_tokens: Count = 8192
 
+    def __post_init__(self) -> None:
+        if self.match_length_weight > 0 and not self.match_length_scale_tokens:
+            raise ValueError("matchLengthScaleTokens must be more than 0 with a matchLengthWeight")
+
 
 class PrefixProducerParameters(Parameters, frozen=True):
     """approx-prefix-cache-producer."""
@@ -60,6 +68,10 @@ class PrefixProducerParameters(Parameters, frozen=True):
     max_prefix_blocks_to_match: Count = 2048
     max_prefix_tokens_to_match: Count = 131_072
     lru_capacity_per_server: Count = 31_250
+
+    def __post_init__(self) -> None:
+        if not (self.auto_tune or self.block_size_tokens or self.block_size):
+            raise ValueError("blockSizeTokens must be more than 0 where autoTune is off")
 
 
 class PrefixAffinityFilterParameters(Parameters, frozen=True):
@@ -314,6 +326,29 @@ class PrefixDeciderParameters(Parameters, frozen=True):
 
 class AnyParameters(Struct, frozen=True):
     """Of a type that is left out here: whatever is said of it is not looked at."""
+
+
+def producers_named(parameters: Any) -> list[Mention]:
+    """Prefix producers that parameters name, and must find."""
+    name = getattr(parameters, "prefix_match_info_producer_name", "")
+    return [("prefixMatchInfoProducerName", name)] if name else []
+
+
+def deciders_named(parameters: Any) -> list[Mention]:
+    """Deciders that parameters name, and must find."""
+    if isinstance(parameters, PdParameters):
+        found = [("deciderPluginName", parameters.decider_plugin_name)]
+    elif isinstance(parameters, DisaggParameters):
+        found = [
+            ("deciders.prefill", parameters.deciders.prefill),
+            ("deciders.encode", parameters.deciders.encode),
+            ("deciderPluginName", parameters.decider_plugin_name),
+            ("prefillDeciderPluginName", parameters.prefill_decider_plugin_name),
+            ("encodeDeciderPluginName", parameters.encode_decider_plugin_name),
+        ]
+    else:
+        found = []
+    return [mention for mention in found if mention[1]]
 
 
 def shown(parameters: Any) -> dict[str, Any]:

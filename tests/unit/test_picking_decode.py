@@ -4,7 +4,12 @@ import pytest
 
 from fleet.errors import SettingsError
 from fleet.picking import DEFAULT, PickerConfig, decode
-from fleet.picking.parameters import LoadAwareParameters, PickerParameters, seconds
+from fleet.picking.parameters import (
+    LoadAwareParameters,
+    PickerParameters,
+    PrefixCacheScorerParameters,
+    seconds,
+)
 
 HEAD = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
 
@@ -196,6 +201,22 @@ schedulingProfiles:
             "plugins[0].parameters: must be a duration such as 200ms or 1m30s, is 'soon'",
         ),
         (
+            HEAD + "plugins: [{type: disagg-profile-handler, parameters: "
+            "{deciders: {prefill: x}}}]",
+            'plugins[0].parameters.deciders.prefill: no plugin is called "x"; there are: '
+            "disagg-profile-handler",
+        ),
+        (
+            HEAD + "plugins: [{type: queue-scorer}, {type: pd-profile-handler, parameters: "
+            "{deciderPluginName: queue-scorer}}]",
+            'plugins[1].parameters.deciderPluginName: "queue-scorer" is no decider',
+        ),
+        (
+            HEAD + "plugins: [{type: queue-scorer}, {type: prefix-cache-scorer, parameters: "
+            "{prefixMatchInfoProducerName: queue-scorer}}]",
+            'plugins[1].parameters.prefixMatchInfoProducerName: "queue-scorer" is no producer',
+        ),
+        (
             HEAD + "plugins: [{type: queue-scorer, parameters: {a: 1}}]",
             "plugins[0].parameters.a: unknown field; known: none",
         ),
@@ -237,6 +258,19 @@ dataLayer: {injectDefaults: false, discovery: {pluginRef: x}}
     for warning, begin in zip(config.warnings, begins, strict=True):
         assert warning.startswith(begin)
     assert config.plugins["latency-scorer"].left_out
+
+
+def test_a_producer_that_is_left_out_is_asked_for_in_vain() -> None:
+    """Its scorer asks the approximate one, and works."""
+    config = read("""
+plugins:
+- {type: precise-prefix-cache-producer, parameters: {tokenProcessorConfig: {blockSize: 5}}}
+- type: prefix-cache-scorer
+  parameters: {prefixMatchInfoProducerName: precise-prefix-cache-producer}
+""")
+    assert config.plugins["prefix-cache-scorer"].parameters == PrefixCacheScorerParameters()
+    assert len(config.warnings) == 1
+    assert "asks the approximate prefix cache instead" in config.warnings[0]
 
 
 def test_the_default_is_the_routers_and_requests_in_flight() -> None:

@@ -252,9 +252,26 @@ def test_plugins_may_ask_for_those_listed_after_them() -> None:
 
 
 def test_a_plugin_that_cannot_be_made_is_named() -> None:
-    text = "plugins: [{type: disagg-profile-handler, parameters: {deciders: {prefill: x}}}]"
-    with pytest.raises(ValueError, match=r"disagg-profile-handler.*no decider is called 'x'"):
-        Bench().scheduler(text)
+    def make(_: Parameters, __: PluginContext) -> object:
+        raise OSError("no such model")
+
+    types = {**BUILT_IN, "queue-scorer": PluginType("queue-scorer", Parameters, make)}
+    with pytest.raises(ValueError, match=r"q \(queue-scorer\): no such model"):
+        Bench().scheduler("plugins: [{type: queue-scorer, name: q}]", types)
+
+
+def test_a_decider_that_is_left_out_never_decides() -> None:
+    """A configuration that names it works, as `config check` says."""
+    scheduler = Bench().scheduler("""
+plugins:
+- {type: always-disagg-multimodal-decider}
+- type: disagg-profile-handler
+  parameters: {deciders: {encode: always-disagg-multimodal-decider}}
+schedulingProfiles: [{name: decode}, {name: encode}]
+""")
+    answer = scheduler.select(request(), [endpoint(0)])
+    assert isinstance(answer, Selection)
+    assert not answer.headers
 
 
 def test_every_type_that_the_fleet_has_can_be_made() -> None:

@@ -10,10 +10,13 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 from epp_worker.scheduling.configured import Schedulers
 from epp_worker.scheduling.contract import Pick
 from epp_worker.scheduling.endpoint import EndpointState
+from epp_worker.scheduling.plugin import PluginContext, PluginType
 from epp_worker.scheduling.pool import PoolState
+from epp_worker.scheduling.registry import BUILT_IN
 from fleet.model.pools import Endpoint, Pool
 from fleet.picking import decode
 from fleet.picking.choice import PROFILE, ConfigProblem, Configs
+from fleet.picking.parameters import PickerParameters
 from tests.picking import HEAD, POOL, request
 
 ROLE = "llm-d.ai/role"
@@ -172,7 +175,12 @@ def test_a_broken_or_missing_configuration_keeps_the_last_good(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The problem names pool and file; who never had one picks by the built-in one."""
-    schedulers = Schedulers()
+
+    def fail(_: PickerParameters, __: PluginContext) -> object:
+        raise ValueError("out of luck")
+
+    types = {**BUILT_IN, "random-picker": PluginType("random-picker", PickerParameters, fail)}
+    schedulers = Schedulers(types)
     good = configs(p="plugins: [{type: queue-scorer}]")
     schedulers.configs = good
     state = pool_of(schedulers, {})
@@ -182,9 +190,7 @@ def test_a_broken_or_missing_configuration_keeps_the_last_good(
         for broken in (
             Configs(problems=(ConfigProblem("p", "p.yaml", ("kind: is missing",)),)),
             Configs(folder="/configs"),
-            configs(
-                p="plugins: [{type: disagg-profile-handler, parameters: {deciders: {prefill: x}}}]"
-            ),
+            configs(p="plugins: [{type: random-picker}]"),
         ):
             schedulers.configs = broken
             state.reconfigure()
@@ -193,7 +199,7 @@ def test_a_broken_or_missing_configuration_keeps_the_last_good(
     assert [each.pool for each in caplog.records] == [str(POOL)] * 3  # type: ignore[attr-defined]
     assert problems[0].startswith("p.yaml: kind: is missing")
     assert "no configuration is called 'p' (/configs)" in problems[1]
-    assert "no decider is called 'x'" in problems[2]
+    assert problems[2] == "p: random-picker (random-picker): out of luck"
     newcomer = pool_of(schedulers, {})
     assert picked(newcomer).address == "10.0.0.1:8000"
     assert newcomer.scheduler is not None

@@ -90,11 +90,7 @@ class HeaderProfile:
 
 
 class Disaggregated:
-    """The decode profile answers; deciders say whether others prefill or encode before.
-
-    Raises:
-        ValueError: a decider that is named is not there.
-    """
+    """The decode profile answers; deciders say whether others prefill or encode before."""
 
     def __init__(self, parameters: DisaggParameters, context: PluginContext) -> None:
         profiles, deciders = parameters.profiles, parameters.deciders
@@ -151,7 +147,7 @@ def _decider(name: str, context: PluginContext) -> Decider | None:
         return None
     found = context.find(name)
     if found is None:
-        raise ValueError(f"no decider is called {name!r}")
+        return None  # it is left out: it never decides
     if not isinstance(found, Decider):
         raise ValueError(f"{name!r} is no decider")
     return found

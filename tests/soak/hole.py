@@ -1,8 +1,8 @@
-"""A black hole for single processes of one machine: addresses that swallow what is sent to them.
+"""A black hole for single processes of one machine: addresses that swallow all to and from them.
 
 All of 127.0.0.0/8 is this machine. A worker that listens on an address of its own, and reaches the
 store by another one of its own, is cut off from leader, gateways, peers and store once nothing is
-delivered to these two. It notices nothing of it but silence, and so do those that it is connected
+delivered to or from these two. It notices nothing of it but silence, and so do those that it is connected
 to; only who connects anew is told at once that it cannot be. Inside a network namespace of one's
 own.
 """
@@ -28,7 +28,8 @@ def begin() -> None:
 
 def swallow(address: str) -> None:
     """From now on."""
-    _rule(f"add prio 10 to {address} blackhole")
+    for way in ("to", "from"):
+        _rule(f"add prio 10 {way} {address} blackhole")
 
 
 def _rule(words: str) -> None:

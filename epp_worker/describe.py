@@ -36,6 +36,10 @@ def describe_group(group: Group) -> dict[str, Any]:
             str(ref): {
                 "uid": state.pool.uid,
                 "endpoints": [one.address for one in state.endpoints()],
+                "response_phase": state.response_phase,
+                "objectives": dict(state.intents.priorities),
+                "rewritten_models": sorted(state.intents.exact),
+                "rewrites_any_model": state.intents.generic is not None,
             }
             for ref, state in group.states.items()
         },

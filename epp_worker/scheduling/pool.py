@@ -4,6 +4,7 @@ Everything here happens in one step on one event loop: choosing and counting are
 that two requests of the same moment see each other.
 """
 
+import logging
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,6 +19,8 @@ from epp_worker.scheduling.state_slots import ListedSlot, NewSlot, StateSlot, se
 from epp_worker.scheduling.subset import join, split_address
 from fleet.model.pools import Endpoint, Pool
 from fleet.model.rewrites import NO_INTENTS, Intents
+
+log = logging.getLogger(__name__)
 
 RATE_SECONDS = 10.0
 """Time constant of `request_rate`."""
@@ -43,7 +46,19 @@ _PHASES = frozenset(ResponsePhase)
 def phase_of(pool: Pool) -> ResponsePhase | None:
     """What a pool's annotation asks for; None without one that can be understood."""
     value = pool.annotations.get(RESPONSE_PHASE, "").strip()
-    return ResponsePhase(value) if value in _PHASES else None
+    if value in _PHASES:
+        return ResponsePhase(value)
+    if value:
+        log.warning(
+            "annotation not understood",
+            extra={
+                "pool": str(pool.ref),
+                "annotation": RESPONSE_PHASE,
+                "value": value[:80],
+                "known": ", ".join(sorted(_PHASES)),
+            },
+        )
+    return None
 
 
 class PoolState:

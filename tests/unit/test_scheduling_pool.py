@@ -2,12 +2,13 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from epp_worker.scheduling.contract import Pick, PickRequest, Refusal
+from epp_worker.scheduling.contract import Pick, PickRequest, Refusal, ResponsePhase
 from epp_worker.scheduling.endpoint import EndpointState
-from epp_worker.scheduling.pool import PoolState
+from epp_worker.scheduling.pool import RESPONSE_PHASE, PoolState
 from fleet.model.identity import PoolRef
 from fleet.model.pools import Endpoint, Pool
 
@@ -295,3 +296,19 @@ def test_endpoint_without_address() -> None:
     """An endpoint must name ip and port."""
     with pytest.raises(ValueError, match="pod-1"):
         EndpointState(endpoint(1, address="nonsense"))
+
+
+def test_what_a_pool_says_of_the_response_phase(caplog: pytest.LogCaptureFixture) -> None:
+    """Its annotation, followed when it changes; what cannot be understood is told, and left out."""
+    asked = Pool(
+        PoolRef("ns", "a"), "u", {}, (8000,), None, annotations={RESPONSE_PHASE: " detach "}
+    )
+    state = PoolState(asked, now=lambda: 0.0, rng=random.Random(1))
+    assert state.response_phase is ResponsePhase.DETACH
+    assert not caplog.records
+    state.update(replace(asked, annotations={RESPONSE_PHASE: "Detached"}))
+    assert state.response_phase is None
+    assert [record.message for record in caplog.records] == ["annotation not understood"]
+    state.update(replace(asked, annotations={}))
+    assert state.response_phase is None
+    assert len(caplog.records) == 1

@@ -2,9 +2,9 @@
 
 All of 127.0.0.0/8 is this machine. A worker that listens on an address of its own, and reaches the
 store by another one of its own, is cut off from leader, gateways, peers and store once nothing is
-delivered to or from these two. It notices nothing of it but silence, and so do those that it is connected
-to; only who connects anew is told at once that it cannot be. Inside a network namespace of one's
-own.
+delivered to or from these two. It notices nothing of it but silence, and so do those that it is
+connected to; only who connects anew is told at once that it cannot be. Inside a network namespace
+of one's own.
 """
 
 import subprocess

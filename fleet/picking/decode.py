@@ -89,6 +89,7 @@ class _Reader:
         self._kinds = kinds
         self._experimental = experimental
         self._problems: list[str] = []
+        self._warnings: list[str] = []
         self._plugins: dict[str, PluginSpec] = {}
 
     def read(self, raw: object) -> PickerConfig:
@@ -117,7 +118,10 @@ class _Reader:
             detector=detector,
             parsers=parsers,
             gates=gates,
-            warnings=notes(head, self._plugins, gates, flow, layer, self._kinds),
+            warnings=(
+                *notes(head, self._plugins, gates, flow, layer, self._kinds),
+                *self._warnings,
+            ),
         )
 
     def _head(self, head: d.Head) -> None:
@@ -196,10 +200,21 @@ class _Reader:
             every = tuple(
                 (spec.name, 1.0)
                 for spec in self._plugins.values()
-                if not spec.roles.isdisjoint(_SCHEDULING) and Role.DETECTOR not in spec.roles
+                if not spec.roles.isdisjoint(_SCHEDULING)
             )
             found.append(ProfileSpec("default", every))
+        for profile in found:
+            self._check_pickers(profile)
         return found
+
+    def _check_pickers(self, profile: ProfileSpec) -> None:
+        named = (self._plugins[name] for name, _ in profile.plugins if name in self._plugins)
+        pickers = [spec.name for spec in named if Role.PICKER in spec.roles]
+        if len(pickers) > 1:
+            self._problems.append(
+                f"schedulingProfiles: {brief(profile.name)} may have one picker; it has "
+                f"{', '.join(pickers)}"
+            )
 
     def _mention(self, raw: Any, path: str) -> tuple[str, float] | None:
         entry = convert(raw, d.WeightedReference, path, self._problems)
@@ -208,10 +223,11 @@ class _Reader:
         spec = self._referred(entry.plugin_ref, f"{path}.pluginRef")
         if spec is not None and spec.roles and spec.roles.isdisjoint(_SCHEDULING):
             role = " and ".join(sorted(spec.roles))
-            self._problems.append(
-                f"{path}.pluginRef: {brief(spec.name)} is a {role}; a profile takes filters, "
-                "scorers and a picker"
+            self._warnings.append(
+                f"{path}.pluginRef: {brief(spec.name)} is a {role}, which no profile uses: "
+                "profiles have filters, scorers and a picker"
             )
+            return None
         weight = 1.0 if entry.weight is None else entry.weight
         if weight < 0:
             self._problems.append(f"{path}.weight: must be a number >= 0, is {brief(weight)}")

@@ -153,7 +153,6 @@ schedulingProfiles:
   - {pluginRef: queue-scorer, weight: x}
   - {pluginRef: missing}
   - {pluginRef: queue-scorer, weight: -1}
-  - {pluginRef: single}
 - {name: p}
 """
     )
@@ -162,8 +161,6 @@ schedulingProfiles:
         'schedulingProfiles[0].plugins[2].pluginRef: no plugin is called "missing"; there are: '
         "queue-scorer, single",
         "schedulingProfiles[0].plugins[3].weight: must be a number >= 0, is -1.0",
-        'schedulingProfiles[0].plugins[4].pluginRef: "single" is a profile handler; a profile '
-        "takes filters, scorers and a picker",
         'schedulingProfiles[1].name: another profile is called "p" already',
     )
 
@@ -181,6 +178,11 @@ schedulingProfiles:
             HEAD + "plugins: [{type: single-profile-handler}, {type: disagg-profile-handler}]",
             "plugins: there may be one profile handler; there are single-profile-handler, "
             "disagg-profile-handler",
+        ),
+        (
+            HEAD + "plugins: [{type: random-picker}, {type: max-score-picker}]",
+            'schedulingProfiles: "default" may have one picker; it has random-picker, '
+            "max-score-picker",
         ),
         (
             HEAD + "schedulingProfiles: [{name: a}, {name: b}]",
@@ -271,6 +273,20 @@ plugins:
     assert config.plugins["prefix-cache-scorer"].parameters == PrefixCacheScorerParameters()
     assert len(config.warnings) == 1
     assert "asks the approximate prefix cache instead" in config.warnings[0]
+
+
+def test_what_no_profile_uses_is_left_out_of_it() -> None:
+    """The router takes such a mention without a word."""
+    config = read("""
+plugins: [{type: queue-scorer}, {type: openai-parser}]
+schedulingProfiles:
+- {name: p, plugins: [{pluginRef: openai-parser}, {pluginRef: queue-scorer}]}
+""")
+    assert [name for name, _ in config.profiles[0].plugins] == ["queue-scorer", "max-score-picker"]
+    assert config.warnings == (
+        'schedulingProfiles[0].plugins[0].pluginRef: "openai-parser" is a parser, which no profile '
+        "uses: profiles have filters, scorers and a picker",
+    )
 
 
 def test_the_default_is_the_routers_and_requests_in_flight() -> None:

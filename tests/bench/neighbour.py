@@ -39,6 +39,13 @@ class Noise:
         if self._on and not self._link.lost:
             self._link.begin(authority(0), _BIG, _NOISE, self._again)
 
+    async def began(self) -> None:
+        """The first bodies have come back."""
+        async with asyncio.timeout(30):
+            while self.done < _IN_FLIGHT:
+                await asyncio.sleep(0.01)
+        self.done = 0
+
     async def stop(self) -> None:
         """Let what is under way end."""
         self._on = False
@@ -95,8 +102,7 @@ async def _measure(address: str, *, shared: bool) -> Iterable[Row]:
     for _ in range(_TURNS):
         quiet += await _ask(link)
         noise = Noise(link) if shared else _Elsewhere(address)
-        if isinstance(noise, _Elsewhere):
-            await noise.began()
+        await noise.began()
         began = time.monotonic()
         noisy += await _ask(link)
         seconds += time.monotonic() - began
@@ -129,9 +135,7 @@ def rows() -> Iterable[Row]:
 
 async def _make_noise(address: str) -> None:
     noise = Noise(await GatewayLink.connect(address))
-    while noise.done < _IN_FLIGHT:
-        await asyncio.sleep(0.01)
-    noise.done = 0
+    await noise.began()
     sys.stdout.write("\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.readline)

@@ -172,14 +172,14 @@ def _route(route: Json) -> str:
 def _print(document: Json) -> None:
     console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
     console.print(overview(document))
-    picking = document.get("picking")
-    if picking:
-        console.print()
-        console.print(config_table(picking["rows"]))
     now = datetime.now(UTC)
     for group in document["groups"]:
         console.print()
         console.print(group_table(group, now))
+    picking = document.get("picking")
+    if picking:
+        console.print()
+        console.print(config_table(picking["rows"]))
     console.print()
     leader = document["leader"]
     version = "none" if document["epoch"] is None else f"{document['epoch']}.{document['version']}"

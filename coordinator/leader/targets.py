@@ -114,7 +114,7 @@ class Targets:
             self._ring = Ring.build(plan.ring)
         self._decisions = plan.decisions
         if not any(candidate.accepts for candidate in given.candidates):
-            self._decisions = _stay(plan.decisions, currents)
+            self._decisions = _stay(plan.decisions, currents, given.alive)
         elif any(each.reason is Reason.BALANCE for each in plan.decisions.values()):
             self._pace.moved(now)
         self._cap = plan.cap
@@ -172,13 +172,15 @@ def _losses(judgement: Judgement) -> list[Loss]:
 
 
 def _stay(
-    decisions: Mapping[GroupKey, Decision], currents: Mapping[GroupKey, Current]
+    decisions: Mapping[GroupKey, Decision],
+    currents: Mapping[GroupKey, Current],
+    alive: frozenset[str],
 ) -> dict[GroupKey, Decision]:
     """All workers drain: whoever owns a group keeps it, only orphans are given to somebody."""
     staying = {}
     for group, decision in decisions.items():
         owner = currents[group].owner if group in currents else None
-        if owner is not None and decision.owner not in (None, owner):
+        if owner in alive and decision.owner not in (None, owner):
             decision = Decision(owner, currents[group].standby, Reason.KEPT)
         staying[group] = decision
     return staying

@@ -26,8 +26,8 @@ class RedisSettings:
     """Connect and answer, each; no retries inside. 2 x this + lease renew <= lease TTL."""
 
     min_acks: Annotated[int, Range(0, 8)] = 0
-    """Replicas that must acknowledge an acquired lease and a published map (WAIT): 0 single node,
-    1 with Sentinel."""
+    """Replicas that must acknowledge an acquired or renewed lease and a published map (WAIT): 0
+    single node, 1 with Sentinel."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,9 @@ class Store(Protocol):
         """Extend the lease if `guard` still holds it; otherwise change nothing.
 
         Returns the lease as it stands: the caller compares holder and epoch.
+
+        Raises:
+            StoreUnavailable: unknown; also when fewer replicas than `min_acks` confirmed.
         """
         ...
 

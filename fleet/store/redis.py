@@ -87,7 +87,10 @@ class RedisStore:
     async def renew(self, guard: Guard, *, ttl_seconds: float) -> Lease:
         """See `Store.renew`."""
         args = (guard.holder, guard.epoch, _milliseconds(ttl_seconds))
-        reply = await self._lease_link.run(script("renew"), self._lease_keys(), args)
+        keys = self._lease_keys()
+        # A renewal that only the primary has is lost with it: others could lead before its holder
+        # must have stopped.
+        reply = await self._lease_link.run(script("renew"), keys, args, acks=self._acks)
         return self._lease(reply, f"renew by {guard.holder}")
 
     async def release(self, guard: Guard) -> None:

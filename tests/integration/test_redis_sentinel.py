@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,19 @@ def server() -> Iterator[Valkey]:
 
 def client(url: str, *, min_acks: int = 0, timeout: float = 0.5) -> RedisStore:
     return RedisStore(RedisSettings(url, timeout, min_acks), "blue")
+
+
+@contextmanager
+def replica_of(primary: Valkey) -> Iterator[Valkey]:
+    """Once it is in step."""
+    primary.command("CONFIG", "SET", "repl-diskless-sync-delay", "0")
+    follow = ("--replicaof", f"127.0.0.1 {primary.port}", "--repl-diskless-sync-delay", "0")
+    with running_valkey(arguments=follow) as replica:
+        deadline = time.monotonic() + 20.0
+        while b"state=online" not in primary.command("INFO", "replication"):
+            assert time.monotonic() < deadline, "the replica does not follow"
+            time.sleep(0.02)
+        yield replica
 
 
 def publication(epoch: int) -> Publication:
@@ -140,7 +154,7 @@ async def test_a_demoted_primary_is_left() -> None:
 async def test_a_primary_that_its_replicas_have_left_is_left(server: Valkey) -> None:
     """It does not know yet, and goes on taking writes: too few acknowledgements make the client ask
     the Sentinels again, so that an ex-leader finds its lease lost."""
-    with running_valkey() as successor:
+    with running_valkey() as successor, replica_of(successor):
         async with RedisProxy.before(server.port) as sentinel:
             sentinel.canned = named(server.port, 1)
             url = f"redis+sentinel://127.0.0.1:{sentinel.port}/{SERVICE}"
@@ -151,6 +165,30 @@ async def test_a_primary_that_its_replicas_have_left_is_left(server: Valkey) -> 
             assert (await store.renew(Guard(ME.id, 1), ttl_seconds=60.0)).leader is None
             assert store.errors()["replicas"] == 1
             await store.close()
+
+
+async def test_a_renewal_that_no_replica_has_is_not_one() -> None:
+    """The primary goes on renewing while its replica does not hear it: unknown to the holder, which
+    so stops by the last confirmed one; the promoted replica lets nobody else in before that."""
+    with running_valkey() as primary, replica_of(primary) as replica:
+        holder = client(primary.url, min_acks=1, timeout=4.0)
+        promoted = client(replica.url, timeout=4.0)
+        lease = await holder.acquire(ME, floor=0, ttl_seconds=60.0, request="r1")
+        confirmed = time.monotonic()
+        await holder.renew(Guard(ME.id, lease.epoch), ttl_seconds=4.0)
+        replica.command("REPLICAOF", "127.0.0.1", str(free_port()))
+        with pytest.raises(StoreUnavailable, match=r"renew confirmed by 0"):
+            await holder.renew(Guard(ME.id, lease.epoch), ttl_seconds=60.0)
+        replica.command("REPLICAOF", "NO", "ONE")
+        you = LeaderInfo("c1", "c1:1", "c1:2")
+        async with asyncio.timeout(30.0):
+            while (
+                await promoted.acquire(you, floor=0, ttl_seconds=60.0, request="r2")
+            ).leader != you:
+                await asyncio.sleep(0.02)
+        assert time.monotonic() - confirmed >= 3.99
+        await holder.close()
+        await promoted.close()
 
 
 async def test_the_newest_configuration_counts(server: Valkey) -> None:

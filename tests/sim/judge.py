@@ -61,6 +61,8 @@ class Judge:
         self.maps = MapRules(fleet, self.tape, self.counts)
         self.routing = RouteRules(fleet, self.tape, self.counts)
         fleet.store.on_published.append(self.maps.published)
+        fleet.store.on_lag.append(self.maps.lagging)
+        fleet.store.on_rolled_back.append(self.maps.rolled_back)
         fleet.routes.on_change.append(self.routing.changed)
         fleet.on_worker.append(self._worker_up)
         for life in fleet.workers.values():
@@ -71,10 +73,7 @@ class Judge:
         fleet = self.fleet
         fleet.world.later(LOOK_SECONDS, self._look)
         leaders = [life.host.name for life in fleet.leaders()]
-        # Renewals are not confirmed by replicas: a fail-over that loses them lets somebody else in
-        # before the holder has looked again. Epochs keep the two apart.
-        lost = fleet.world.now - fleet.store.failed_over < fleet.settings.election.ttl_seconds
-        if len(leaders) > 1 and not lost:
+        if len(leaders) > 1:
             self.tape.break_("I2", f"{' and '.join(leaders)} may both act as leader")
         self.maps.look()
         self.routing.look()

@@ -30,6 +30,7 @@ class MapRules:
         self._last: ShardMap | None = None
         self._maps: dict[EpochVersion, object] = {}
         self._dead: set[tuple[str, str]] = set()
+        self._confirmed: tuple[ShardMap | None, set[tuple[str, str]]] = (None, set())
         self._drains: dict[str, float] = {}
         self._epochs: dict[int, str] = {}
         self._stood_still: dict[str, float] = {}
@@ -43,6 +44,15 @@ class MapRules:
         for move in publication.moves:
             if move.outcome == DEADLINE:
                 self._tape.note(f"move of {move.group} went past its deadline")
+
+    def lagging(self) -> None:
+        """No replica has what is published from now on."""
+        self._confirmed = (self._last, set(self._dead))
+
+    def rolled_back(self) -> None:
+        """Maps that no replica had never were, nor the deaths in them: nobody acted on them."""
+        if not self._fleet.plan.lease:
+            self._last, self._dead = self._confirmed
 
     def look(self) -> None:
         """Now and then: drain marks, who is paused, who cannot reach whom."""
@@ -122,6 +132,8 @@ class MapRules:
         warm = placement.standby
         if warm is None or last.incarnations.get(warm) != shard_map.incarnations.get(warm):
             return
+        if warm in self._drains:
+            return  # nothing is given to it, and who came back may be the next best
         for owner in placement.owners:
             if last.incarnations.get(owner) == shard_map.incarnations.get(owner):
                 continue

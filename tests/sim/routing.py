@@ -7,6 +7,7 @@ from fleet.model import GroupKey, Phase
 from tests.sim.faults import COORDINATION, WORKER
 from tests.sim.fleet import Fleet
 from tests.sim.loop import State
+from tests.sim.network import KEEPALIVE_SECONDS
 from tests.sim.tape import Tape
 from tests.sim.worker import WorkerLife
 
@@ -40,6 +41,7 @@ class RouteRules:
         self._stale: dict[GroupKey, float] = {}
         self._bad: dict[GroupKey, float] = {}
         self._wrong: dict[GroupKey, float] = {}
+        self._vanished: dict[str, float] = {}
 
     # -- I1 -------------------------------------------------------------------------------------
 
@@ -69,6 +71,9 @@ class RouteRules:
         now = self._fleet.world.now
         healthy = [life for life in self._fleet.living_workers() if self._healthy(life)]
         quiet = self._tape.since(COORDINATION, now)
+        for name, life in self._fleet.workers.items():
+            if life.host.gone:
+                self._vanished[name] = now
         for what in self._fleet.routes.unfenced:
             self._tape.break_("I1", what)
         for group, since in list(self._stale.items()):
@@ -102,12 +107,18 @@ class RouteRules:
         if quiet < ELECTION_SECONDS:
             return SUSPICIOUS_SECONDS
         lives = [life for name, life in fleet.workers.items() if name not in fleet.left]
-        silent = [life for life in lives if not self._healthy(life) and not self._refuses(life)]
+        silent = [life for life in lives if self._silent(life)]
         if 2 * len(silent) > len(lives):
             return SUSPICIOUS_SECONDS
         owner = self._owner(group)
         crashed = owner is not None and self._refuses(owner)
         return CRASH_SECONDS if crashed and not silent else SILENT_SECONDS
+
+    def _silent(self, life: WorkerLife) -> bool:
+        """To the leader: one that vanished and is back is so until its old connection ends."""
+        vanished = self._vanished.get(life.host.name, -KEEPALIVE_SECONDS)
+        back = self._fleet.world.now - vanished < KEEPALIVE_SECONDS
+        return back or not (self._healthy(life) or self._refuses(life))
 
     def _refuses(self, life: WorkerLife) -> bool:
         return not life.process.alive and not life.host.gone

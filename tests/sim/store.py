@@ -38,9 +38,10 @@ class StoreServer:
     Attributes:
         down: connections are refused.
         hung: requests are taken and not looked at until it goes on.
-        acks: replicas that confirm writes; with 0 an acquire that asks for one is unknown.
-        failed_over: when it last failed over.
+        acks: replicas that confirm writes; with 0 whatever asks for one is unknown.
         on_published: told of every publication that landed.
+        on_lag: told when the replica hears no more.
+        on_rolled_back: told when all that was written since is lost.
     """
 
     def __init__(self, world: World) -> None:
@@ -50,8 +51,9 @@ class StoreServer:
         self.down = False
         self.hung = False
         self.acks = 1
-        self.failed_over = float("-inf")
         self.on_published: list[Published] = []
+        self.on_lag: list[Callable[[], None]] = []
+        self.on_rolled_back: list[Callable[[], None]] = []
         self._waiting: list[Callable[[], None]] = []
         self._replica: object | None = None
 
@@ -73,13 +75,16 @@ class StoreServer:
         """The replica hears no more of what is written."""
         self._replica = self.memory.snapshot()
         self.acks = 0
+        for listener in self.on_lag:
+            listener()
 
     def promote_replica(self) -> None:
         """Fail over: what was written since `lose_replica` never was."""
         if self._replica is not None:
             self.memory.restore(self._replica)
             self._replica = None
-            self.failed_over = self.world.now
+            for listener in self.on_rolled_back:
+                listener()
         self.acks = 1
 
     def landed(self, guard: Guard, publication: Publication) -> None:
@@ -162,7 +167,9 @@ class SimStore:
         )
 
     async def renew(self, guard: Guard, *, ttl_seconds: float) -> Lease:
-        return await self._call(lambda store: store.renew(guard, ttl_seconds=ttl_seconds))
+        return await self._call(
+            lambda store: store.renew(guard, ttl_seconds=ttl_seconds), acks=True
+        )
 
     async def release(self, guard: Guard) -> None:
         await self._call(lambda store: store.release(guard))

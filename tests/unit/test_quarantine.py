@@ -216,6 +216,21 @@ def test_a_new_leader_lets_it_rest_on() -> None:
     assert len(fleet.at(BAD).owners) == 1
 
 
+def test_it_never_stays_with_a_dead_worker_although_all_others_drain() -> None:
+    """Who is told to go keeps what it has, but the dead keep nothing."""
+    fleet = a_fleet(workers=3)
+    create(fleet)
+    kill_owner(fleet)
+    fleet.look(1.0)
+    victim = owner(fleet)
+    (last,) = set(fleet.members) - {victim}
+    fleet.draining.add(last)
+    fleet.die(victim)
+    fleet.settle()
+    assert quarantined(fleet) == {BAD}
+    assert victim not in fleet.at(BAD).owners
+
+
 # -- false cases --------------------------------------------------------------------------------
 
 

@@ -150,7 +150,8 @@ def test_what_refers_to_something_finds_it(objects: tuple[Raw, ...]) -> None:
             assert spec["serviceAccountName"] in accounts, name
         for volume in spec.get("volumes", []):
             if "configMap" in volume:
-                assert volume["configMap"]["name"] in config_maps, name
+                wanted = volume["configMap"]
+                assert wanted["name"] in config_maps or wanted.get("optional"), name
             else:
                 keys = {item["key"] for item in volume["secret"].get("items", [])}
                 assert keys <= documented[volume["secret"]["secretName"]], name
@@ -203,6 +204,7 @@ def test_the_programs_start_with_this(
         mount["name"]: mount["mountPath"] for mount in container(objects, component)["volumeMounts"]
     }
     assert token == f"{mounts['token']}/token"
+    assert args.settings.picking.configs_folder == mounts["picking"]
     security = args.settings.security
     assert security.ca_file == f"{mounts['certificates']}/{CA_CERTIFICATE}"
     assert security.certificate_file == f"{mounts['certificates']}/{CERTIFICATE}"

@@ -3,8 +3,10 @@
 import asyncio
 from pathlib import Path
 
+import aiohttp
+
 from epp_worker.scheduling.pool import PoolState
-from fleet.model import Hold
+from fleet.model import Hold, PoolRef
 from fleet.picking.choice import PROFILE
 from fleet.settings.picking import PickingSettings
 from tests.worker_inprocess import (
@@ -66,3 +68,16 @@ async def test_a_changed_file_counts_for_the_next_request(tmp_path: Path) -> Non
         assert not running.fatal
         await gateway.close()
         await leader.close()
+
+
+async def test_faults_of_plugins_are_on_the_metrics_page(tmp_path: Path) -> None:
+    """By plugin type; a pool's other plugins are not blamed."""
+    write_pool(tmp_path, "pool-a", "10.0.0.1")
+    async with running_worker(tmp_path) as running:
+        faults = running.worker.holdings.schedulers.faults
+        for _ in range(2):
+            faults.raised(PoolRef("ns1", "pool-a"), "mine", "queue-scorer", ValueError("no"))
+        url = f"http://{running.worker.addresses.http}/metrics"
+        async with aiohttp.ClientSession() as client, client.get(url) as answer:
+            page = await answer.text()
+    assert 'epp_fleet_plugin_faults_total{plugin="queue-scorer"} 2.0' in page

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from epp_worker.scheduling.configured import Schedulers
 from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.endpoint import EndpointState
 from epp_worker.scheduling.plugin import PluginContext
@@ -45,12 +46,18 @@ def request(prompt: bytes = b"", model: str | None = "m", **said: Any) -> PickRe
     return PickRequest(model, None, lambda _: None, hints=Said(prompt, **said))
 
 
-def pool_of(pods: int, slots: PoolSlots | None = None) -> PoolState:
+def pool_of(
+    pods: int, slots: PoolSlots | None = None, schedulers: Schedulers | None = None
+) -> PoolState:
     """A pool of pods 0, 1, ...; at a worker of its own if no slots are given."""
-    new_slot = PoolSlots(Budget(1 << 30)) if slots is None else slots
     ref = PoolRef("ns", "pool")
-    pool = Pool(ref, "uid", {"app": "pool"}, (8000,), None)
-    state = PoolState(pool, now=lambda: 0.0, rng=random.Random(1), new_slot=new_slot)
+    state = PoolState(
+        Pool(ref, "uid", {"app": "pool"}, (8000,), None),
+        now=lambda: 0.0,
+        rng=random.Random(1),
+        new_slot=PoolSlots(Budget(1 << 30)) if slots is None else slots,
+        schedulers=(Schedulers() if schedulers is None else schedulers).scheduler,
+    )
     state.set_endpoints([endpoint(number).endpoint for number in range(pods)])
     return state
 

@@ -75,6 +75,15 @@ class PickObserver(Protocol):
 
 
 @runtime_checkable
+class PrefillObserver(Protocol):
+    """Learns where a prompt is computed, if not by who answers."""
+
+    def prefilled(self, request: PickRequest, chosen: "EndpointState") -> None:
+        """`chosen`, the first of the profile `prefill`, computes the prompt."""
+        ...
+
+
+@runtime_checkable
 class ResponseObserver(Protocol):
     """Learns how a picked request went on."""
 

@@ -237,6 +237,8 @@ class PoolState:
             self.on_stale()
         pick = OpenPick(self, scheduler, selection, request)
         scheduler.picked(request, chosen)
+        if selection.others:
+            scheduler.prefilled(request, selection.others)
         return pick
 
     @property

@@ -17,6 +17,7 @@ from epp_worker.scheduling.plugin import (
     PickObserver,
     PluginContext,
     PluginType,
+    PrefillObserver,
     ProfileHandler,
     ResponseObserver,
     Scorer,
@@ -32,6 +33,8 @@ from epp_worker.scheduling.state_slots import StateSlot
 from fleet.model.identity import PoolRef
 from fleet.picking.config import PickerConfig, PluginSpec, ProfileSpec
 
+PREFILL = "prefill"
+"""The profile whose endpoint computes a prompt that another one answers."""
 SATURATED = "rejected-saturated"
 _FULL = Refusal(429, SATURATED, "The pool is saturated and requests of this priority are shed.")
 _FILTERED = Refusal(429, SATURATED, "No endpoint of the pool takes this request.")
@@ -107,6 +110,7 @@ class Scheduler:
         self._detector = detector if isinstance(detector, Detector) else None
         self._profiles = {each.name: self._profile(each, fuse) for each in config.profiles}
         self._observers = self._of_kind(PickObserver)
+        self._prefill_observers = self._of_kind(PrefillObserver)
         self._listeners = self._of_kind(ResponseObserver)
         self.counts_tokens = any(
             getattr(plugin, "counts_tokens", False) for plugin in self._plugins.values()
@@ -244,6 +248,15 @@ class Scheduler:
                 self._watch.raised(each, error)
             else:
                 self._watch.too_slow(each, began)
+
+    def prefilled(self, request: PickRequest, others: Mapping[str, Candidates]) -> None:
+        """Tell them who computes the prompt, if that is another endpoint."""
+        helpers = others.get(PREFILL, ())
+        for each in self._prefill_observers if helpers else ():
+            try:
+                each.plugin.prefilled(request, helpers[0])
+            except Exception as error:  # noqa: BLE001 - a plugin's fault is no request's
+                self._watch.raised(each, error)
 
     def responded(
         self, request: PickRequest, served: EndpointState, header: Header

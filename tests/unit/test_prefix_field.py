@@ -2,12 +2,16 @@
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from epp_worker.scheduling.configured import Schedulers
 from epp_worker.scheduling.contract import Refusal
 from epp_worker.scheduling.pool import PoolState
 from epp_worker.scheduling.prefix.slot import PrefixSlot
+from fleet.picking import decode
+from fleet.picking.choice import Configs
 from tests.prefix_pools import endpoint, index_of, pool_of, request
 
 PODS = 8
@@ -65,3 +69,41 @@ def test_tiny_blocks_and_huge_prompts_stay_small() -> None:
         pick(pool, rng.randbytes(800_000))
     assert len(index_of(pool)) == 20 * 2048
     assert max(each.recency.size for each in index_of(pool).holdings()) <= 31_250
+
+
+def test_who_prefills_has_the_prompt_too() -> None:
+    """Prefill and decode apart: both endpoints have the prompt's blocks afterwards, so that the
+    next request of the conversation finds either."""
+    config = decode(
+        """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins:
+- {type: approx-prefix-cache-producer}
+- {type: prefix-cache-scorer}
+- {type: prefill-filter}
+- {type: decode-filter}
+- {type: always-disagg-pd-decider}
+- type: disagg-profile-handler
+  parameters: {deciders: {prefill: always-disagg-pd-decider}}
+schedulingProfiles:
+- name: prefill
+  plugins: [{pluginRef: prefill-filter}, {pluginRef: prefix-cache-scorer}]
+- name: decode
+  plugins: [{pluginRef: decode-filter}, {pluginRef: prefix-cache-scorer}]
+""",
+        name="apart",
+    )
+    schedulers = Schedulers()
+    schedulers.configs = Configs({"default": config})
+    pool = pool_of(4, schedulers=schedulers)
+    roles = ("prefill", "prefill", "decode", "decode")
+    pool.set_endpoints(
+        [
+            replace(endpoint(number).endpoint, labels={"llm-d.ai/role": role})
+            for number, role in enumerate(roles)
+        ]
+    )
+    pick(pool, b"x" * 2048)
+    sizes = [each.recency.size for each in index_of(pool).holdings()]
+    assert sorted(sizes[:2]) == sorted(sizes[2:]) == [0, 8]

@@ -204,7 +204,8 @@ def test_plugins_without_a_named_producer_share_one() -> None:
     assert isinstance(slot, PrefixSlot)
     assert slot.unnamed is not None
     assert sum(slot.unnamed.figures.ratio.counts) == 1
-    scorer.picked(ask, pods[1])
+    scorer.prefilled(ask, pods[1])
+    assert sum(slot.unnamed.figures.ratio.counts) == 1
     assert [each.recency.size for each in slot.index.holdings()] == [2, 2]
 
 

@@ -30,6 +30,11 @@ class _Asking:
         if self._own:
             self._producer.picked(request, chosen)
 
+    def prefilled(self, request: PickRequest, chosen: "EndpointState") -> None:
+        """See `PrefillObserver.prefilled`."""
+        if self._own:
+            self._producer.prefilled(request, chosen)
+
 
 class PrefixCacheScorer(_Asking):
     """The part of the prompt that an endpoint has; by weight also how long that part is.

@@ -103,15 +103,28 @@ class ApproxPrefixCache:
         """See `PickObserver.picked`: the chosen endpoint has this prompt from now on."""
         asked = self._ask(request, (chosen,))
         index = self._index()
-        if index is None or not asked.chain or chosen in asked.told:
+        if index is None or not self._add(index, asked, chosen):
             return
-        asked.told.append(chosen)
         if asked.counts is None:
             self.figures.count(0, len(asked.chain), asked.block_tokens)
         elif index.knows(chosen):
             (lane,) = index.lanes((chosen,))
             self.figures.count(asked.counts[lane], len(asked.chain), asked.block_tokens)
+
+    def prefilled(self, request: PickRequest, chosen: "EndpointState") -> None:
+        """See `PrefillObserver.prefilled`: that endpoint has the prompt, too."""
+        asked = self._ask(request, (chosen,))
+        index = self._index()
+        if index is not None:
+            self._add(index, asked, chosen)
+
+    def _add(self, index: PrefixIndex, asked: _Asked, chosen: "EndpointState") -> bool:
+        """Note the prompt at an endpoint; False if that is done already, or there is no prompt."""
+        if not asked.chain or chosen in asked.told:
+            return False
+        asked.told.append(chosen)
         index.add(chosen, asked.chain, self._capacity(chosen, asked.block_tokens))
+        return True
 
     def _index(self) -> PrefixIndex | None:
         slot = self._context.slot(PREFIX)

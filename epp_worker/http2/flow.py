@@ -124,7 +124,8 @@ class Outbox:
         if self._frames:
             data = b"".join(self._frames)
             self._frames.clear()
-            self._transport.write(data)
+            if not self._transport.is_closing():  # it may be broken already, which we hear of soon
+                self._transport.write(data)
 
     def overfull(self) -> bool:
         """Whether the peer makes us hold more than the connection's bound."""

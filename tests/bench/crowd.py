@@ -138,10 +138,10 @@ async def _held(worker: Attacked) -> Iterable[Row]:
         await link.pick(authority(0), _SMALL)
     before = worker.look(collect=True)
     links = [await GatewayLink.connect(worker.address) for _ in range(2)]
-    for one in links:
-        for _ in range(_HELD // len(links)):
-            one.begin(authority(0), _SMALL, _NEVER)
-        await one.round_trip()
+    for begun in range(_HELD):
+        links[begun % 2].begin(authority(0), _SMALL, _NEVER)
+        if begun % 50 == 49:  # at once they would also wait, with their messages
+            await asyncio.gather(*(one.round_trip() for one in links))
     after = worker.look(collect=True)
     each = (after["rss"] - before["rss"]) / _HELD
     held = [

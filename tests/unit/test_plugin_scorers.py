@@ -132,6 +132,10 @@ def test_no_hit_lru() -> None:
         scorer.picked(asked, chosen)
     assert scorer.score(request(), states) == [0.5, 1.0, 0.0]
     assert scorer.score(request(), states[:1]) == [1.0]
+    asked = request()
+    scorer.score(asked, states)
+    scorer.prefilled(asked, states[1])
+    assert scorer.score(request(), states) == [1.0, 0.0, 0.5], "who prefills is used as well"
 
 
 def token(name: str) -> dict[str, str]:

@@ -139,14 +139,22 @@ class NoHitLru:
 
     def picked(self, request: PickRequest, chosen: EndpointState) -> None:
         """See `PickObserver.picked`."""
+        self._use(request, chosen)
+        if self._own:
+            self._producer.picked(request, chosen)
+
+    def prefilled(self, request: PickRequest, chosen: EndpointState) -> None:
+        """See `PrefillObserver.prefilled`: who computes the prompt is used as well."""
+        self._use(request, chosen)
+        if self._own:
+            self._producer.prefilled(request, chosen)
+
+    def _use(self, request: PickRequest, chosen: EndpointState) -> None:
         if self._cold is request:
             self._used[_key(chosen)] = None
             self._used.move_to_end(_key(chosen))
             if len(self._used) > self._size:
                 self._used.popitem(last=False)
-        self._cold = None
-        if self._own:
-            self._producer.picked(request, chosen)
 
 
 def _key(state: Any) -> tuple[str, str]:

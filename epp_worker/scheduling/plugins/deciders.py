@@ -31,5 +31,10 @@ class PrefixBasedDecider:
         if self._own:
             self._producer.picked(request, chosen)
 
+    def prefilled(self, request: PickRequest, chosen: EndpointState) -> None:
+        """See `PrefillObserver.prefilled`."""
+        if self._own:
+            self._producer.prefilled(request, chosen)
+
 
 TYPES = (PluginType("prefix-based-pd-decider", PrefixDeciderParameters, PrefixBasedDecider),)

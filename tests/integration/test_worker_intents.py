@@ -59,8 +59,7 @@ async def test_rewrites_come_and_go_with_their_crds(tmp_path: Path) -> None:
             server.put(texts.rewrite(api=texts.X_K8S))
             await becomes("chat-v1")
             server.store.install(REWRITES)
-            newer = {"rules": [{"targets": [{"modelRewrite": "any-v2"}]}]}
-            server.put(texts.rewrite(**newer))
+            server.put(texts.rewrite(rules=[{"targets": [{"modelRewrite": "any-v2"}]}]))
             await becomes("any-v2")
             server.uninstall(REWRITES)
             await becomes("chat-v1")

@@ -89,8 +89,10 @@ def body_of(body: bytes, header: Header, shape: Shape, *, largest: int) -> Body 
         of another kind, or with a coding that we cannot undo, is routed without a model.
     """
     found, plain = read_model(body), body
-    codings = _codings(header)
-    packed = bool(codings) and found is _NOT_JSON
+    if isinstance(found, str):
+        return Body(found, plain)
+    codings = _codings(header) if found is _NOT_JSON else []
+    packed = bool(codings)
     if packed:
         if len(codings) > 1 or codings[0] not in _WBITS:
             return NO_BODY

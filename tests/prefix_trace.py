@@ -185,7 +185,7 @@ class Ours:
 
     def rate(self, asked: Asked, load: Sequence[float]) -> Sequence[float]:
         self._request = request(asked.prompt())
-        scores = self._scorer.score(self._request, self._pods)
+        scores = self._scorer.score(self._request, self._pods) or [0.0] * SERVERS
         return [value + 3 * score for value, score in zip(load, scores, strict=True)]
 
     def picked(self, asked: Asked, server: int) -> None:

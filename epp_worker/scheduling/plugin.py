@@ -34,6 +34,10 @@ Header: TypeAlias = Callable[[str], str | None]
 """Looks a header up by lower-case name."""
 
 
+NO_VOTE: Sequence[float] = range(0)
+"""What a scorer may answer for which all candidates are equal: quicker than as many zeros."""
+
+
 @runtime_checkable
 class Filter(Protocol):
     """Narrows the candidates; an empty answer refuses the request (429)."""
@@ -52,7 +56,8 @@ class Scorer(Protocol):
     """
 
     def score(self, request: PickRequest, candidates: Candidates) -> Sequence[float]:
-        """One value in 0..1 per candidate, in their order; what is outside is clamped."""
+        """One value in 0..1 per candidate, in their order; what is outside is clamped. Or
+        `NO_VOTE` itself."""
         ...
 
 

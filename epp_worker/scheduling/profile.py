@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.endpoint import EndpointState
 from epp_worker.scheduling.faults import SLOW_SECONDS, PluginFaults
-from epp_worker.scheduling.plugin import Candidates, EndpointPicker, Filter, Scorer
+from epp_worker.scheduling.plugin import NO_VOTE, Candidates, EndpointPicker, Filter, Scorer
 from fleet.model.identity import PoolRef
 
 P = TypeVar("P", covariant=True)
@@ -111,6 +111,8 @@ class RunnableProfile:
         began = self._watch.now()
         try:
             scores = each.plugin.score(request, candidates)
+            if scores is NO_VOTE:
+                return None
             if len(scores) != len(candidates):
                 raise ValueError(f"{len(scores)} scores for {len(candidates)} endpoints")
             if each.whole:

@@ -9,17 +9,26 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from epp_worker.scheduling.configured import Schedulers
+from epp_worker.scheduling.contract import Refusal
 from epp_worker.scheduling.endpoint import EndpointState
 from epp_worker.scheduling.prefix.budget import Budget
 from epp_worker.scheduling.prefix.index import DEFAULT_CAPACITY, PrefixIndex
 from epp_worker.scheduling.prefix.plugins import PrefixCacheScorer
 from epp_worker.scheduling.prefix.producer import ApproxPrefixCache
+from fleet.picking import decode
+from fleet.picking.choice import DEFAULT_NAME, Configs
 from fleet.picking.parameters import PrefixCacheScorerParameters, PrefixProducerParameters
 from tests.bench.rows import Row
 from tests.prefix_pools import context, endpoints, index_of, pool_of, request
 from tests.prefix_trace import Ours, Policy, QueueOnly, Random, Rule, served
 
 PICKS = 300
+_ANYBODY = """
+apiVersion: llm-d.ai/v1alpha1
+kind: EndpointPickerConfig
+plugins: [{type: random-picker}]
+"""
 PAGE = 4096
 
 
@@ -57,6 +66,32 @@ def _pick_us(pods: int, size: int, shared: float) -> float:
         scorer.score(asked, states)
         producer.picked(asked, chosen)
         times.append(time.process_time() - began)
+    return sorted(times)[PICKS // 10] * 1e6
+
+
+def _default_us(pods: int, size: int, shared: float) -> float:
+    """What the built-in configuration adds to a pick of anybody, in a full index; CPU."""
+    anybody = Schedulers()
+    anybody.configs = Configs({DEFAULT_NAME: decode(_ANYBODY, name=DEFAULT_NAME)})
+    return _whole_us(pods, size, shared, Schedulers()) - _whole_us(pods, size, shared, anybody)
+
+
+def _whole_us(pods: int, size: int, shared: float, schedulers: Schedulers) -> float:
+    pool = pool_of(pods, schedulers=schedulers)
+    states = tuple(pool.endpoints())
+    _fill(index_of(pool), states, max(8, size // 256), DEFAULT_CAPACITY * pods)
+    for state in states:
+        state.scraped(waiting=1.0, running=1.0, kv=0.3, at=0.0, inflight=0)
+    rng = random.Random(1)
+    common = rng.randbytes(int(size * shared))
+    times = []
+    for _ in range(PICKS):
+        asked = request(common + rng.randbytes(size - len(common)))
+        began = time.process_time()
+        picked = pool.pick(asked)
+        times.append(time.process_time() - began)
+        if not isinstance(picked, Refusal):
+            picked.release()
     return sorted(times)[PICKS // 10] * 1e6
 
 
@@ -127,5 +162,8 @@ def rows() -> Iterator[Row]:
         for shared in (0.0, 0.5, 0.95):
             name = f"prefix: {size // 1024} KiB, {pods} endpoints, {shared:.0%} seen"
             yield Row(name, _pick_us(pods, size, shared), "us", target)
+    for pods, size, target in ((32, 2048, 35.0), (100, 2048, 60.0), (32, 65_536, 200.0)):
+        name = f"prefix: default configuration adds, {size // 1024} KiB, {pods} endpoints"
+        yield Row(name, _default_us(pods, size, 0.5), "us", target)
     yield from _memory()
     yield from _found()

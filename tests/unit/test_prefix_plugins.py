@@ -7,6 +7,7 @@ import pytest
 
 from epp_worker.scheduling.faults import PluginFaults
 from epp_worker.scheduling.plugin import (
+    NO_VOTE,
     Candidates,
     Filter,
     PickObserver,
@@ -174,8 +175,8 @@ def test_scores(parameters: dict[str, Any], scores: list[float]) -> None:
     cache.pick(1, *"a")
     scorer = cache.scorer(**parameters)
     assert list(scorer.score(request(text(*"abcd")), cache.pods)) == pytest.approx(scores)
-    assert list(scorer.score(request(b""), cache.pods)) == [0.0, 0.0, 0.0]
-    assert list(scorer.score(request(text("z")), cache.pods)) == [0.0, 0.0, 0.0]
+    assert scorer.score(request(b""), cache.pods) is NO_VOTE
+    assert scorer.score(request(text("z")), cache.pods) is NO_VOTE
 
 
 def test_a_scorer_alone_has_a_producer_of_its_own() -> None:
@@ -184,7 +185,7 @@ def test_a_scorer_alone_has_a_producer_of_its_own() -> None:
     pods = tuple(pool.endpoints())
     scorer = PrefixCacheScorer(PrefixCacheScorerParameters(), context(pool.slot))
     first = request(text(*"ab"))
-    assert list(scorer.score(first, pods)) == [0.0, 0.0]
+    assert scorer.score(first, pods) is NO_VOTE
     scorer.picked(first, pods[1])
     assert list(scorer.score(request(text(*"ab")), pods)) == [0.0, 1.0]
 

@@ -92,8 +92,9 @@ class Holding:
 
     def add(self, path: list[int]) -> int:
         """These blocks are cached now, see `Recency.touch`; the turn's number."""
-        before = self.used()
-        turn, new = self.recency.touch(path)
+        recency = self.recency
+        size, turns = recency.size, len(recency)
+        turn, new = recency.touch(path)
         bit, shards = self.bit, self._shards
         last, joined = 0, bit
         for block in new:
@@ -103,8 +104,10 @@ class Holding:
                 if held is not last:
                     last, joined = held, held | bit
                 shard[block] = joined
-        self._evict(self.recency.size - self.capacity)
-        self._budget.used += self.used() - before
+        if recency.size > self.capacity:
+            self._evict(recency.size - self.capacity)
+        grown = (recency.size - size) * BLOCK_BYTES + (len(recency) - turns) * TURN_BYTES
+        self._budget.used += grown
         return turn
 
     def shrink(self, blocks: int) -> None:

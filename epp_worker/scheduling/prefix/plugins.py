@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from epp_worker.scheduling.contract import PickRequest
-from epp_worker.scheduling.plugin import Candidates, PluginContext, PluginType
+from epp_worker.scheduling.plugin import NO_VOTE, Candidates, PluginContext, PluginType
 from epp_worker.scheduling.prefix.producer import PRODUCER, ApproxPrefixCache, producer
 from fleet.picking.parameters import (
     PrefixAffinityFilterParameters,
@@ -55,12 +55,12 @@ class PrefixCacheScorer(_Asking):
 
     def score(self, request: PickRequest, candidates: Candidates) -> Sequence[float]:
         """See `Scorer.score`: w * min(1, tokens/scale)^2 + (1-w) * blocks/total."""
+        if not self._weight:
+            return self._producer.shares(request, candidates)
         match = self._producer.match(request, candidates)
         if not match.found:
-            return match.blocks
+            return NO_VOTE
         share = (1.0 - self._weight) / match.total
-        if not self._weight:
-            return [blocks * share for blocks in match.blocks]
         length = match.block_tokens / self._scale
         return [
             self._weight * min(1.0, blocks * length) ** 2 + blocks * share

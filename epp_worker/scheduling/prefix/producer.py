@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from epp_worker.scheduling.contract import PickRequest
-from epp_worker.scheduling.plugin import Candidates, PluginContext
+from epp_worker.scheduling.plugin import NO_VOTE, Candidates, PluginContext
 from epp_worker.scheduling.prefix.figures import PrefixFigures
 from epp_worker.scheduling.prefix.hashing import (
     MAX_BLOCKS,
@@ -98,6 +98,19 @@ class ApproxPrefixCache:
         counts = asked.counts
         blocks = [counts[lane] for lane in index.lanes(candidates)] if index is not None else []
         return Match(blocks, len(asked.chain), asked.block_tokens)
+
+    def shares(self, request: PickRequest, candidates: Candidates) -> Sequence[float]:
+        """The part of the prompt that each candidate has, 0..1; `NO_VOTE` if none has any.
+
+        The same as by `match`, in half the time: it is a part of nearly every pick.
+        """
+        asked = self._ask(request, candidates)
+        counts = asked.counts
+        index = self._index()
+        if counts is None or index is None:
+            return NO_VOTE
+        share = 1.0 / len(asked.chain)
+        return [counts[lane] * share for lane in index.lanes(candidates)]
 
     def picked(self, request: PickRequest, chosen: "EndpointState") -> None:
         """See `PickObserver.picked`: the chosen endpoint has this prompt from now on."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from epp_worker.trimming import allocator
 from fleet.model import Hold
 from fleet.polling import run_loop
 from fleet.settings import BoundSettings, WorkerSettings
@@ -67,7 +68,8 @@ class Attacked:
         And of now: `rss` bytes, streams and the like.
 
         Args:
-            collect: garbage first, which may take a while, and count the `objects` that are left.
+            collect: garbage first, which may take a while; what is free goes back to the system,
+                and the `objects` that are left are counted.
         """
         assert self._process.stdin is not None
         self._process.stdin.write("collect\n" if collect else "\n")
@@ -105,6 +107,7 @@ class _Watch:
         """See `Attacked.look`."""
         if collect:
             gc.collect()
+            allocator()()
         lags, self._lags = self._lags, []
         turns, self._turns = self._turns, []
         before, self._cpu = self._cpu, _cpu_seconds()
@@ -136,6 +139,12 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+async def _read_all(leader: TestLeader) -> None:
+    """Reports that nobody reads would pile up, and look like a leak."""
+    while isinstance(await leader.call.read(), bytes):
+        continue
+
+
 async def _main(pools: int, settings: WorkerSettings, bounds: BoundSettings, folder: Path) -> None:
     for pool in range(pools):
         write_pool(folder, f"pool-{pool}", f"10.0.0.{pool + 1}")
@@ -146,6 +155,7 @@ async def _main(pools: int, settings: WorkerSettings, bounds: BoundSettings, fol
         await leader.assign(running.share(1, **holds))
         watch = _Watch(running)
         watching = asyncio.create_task(watch.run())
+        reading = asyncio.create_task(_read_all(leader))
         address = running.worker.addresses.ext_proc
         sys.stdout.write(json.dumps({"address": address}) + "\n")
         sys.stdout.flush()
@@ -153,6 +163,7 @@ async def _main(pools: int, settings: WorkerSettings, bounds: BoundSettings, fol
             sys.stdout.write(json.dumps(watch.figures(collect="collect" in said)) + "\n")
             sys.stdout.flush()
         watching.cancel()
+        reading.cancel()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from fleet.control.messages import (
     Verdict,
     WorkerHello,
 )
+from fleet.control.reporting import Shortening
 from fleet.errors import FleetError
 from fleet.model import Addresses, EpochVersion, GroupKey, Hold, Load, Member, Share
 from fleet.model.identity import NONE
@@ -210,7 +211,7 @@ class FakeWorker:
         if self._hung:
             await asyncio.sleep(3600)
         await context.write(encode(WorkerHello(self.member)))
-        reports = asyncio.create_task(self._reports(context, stream))
+        reports = asyncio.create_task(self._reports(context, stream, hello))
         try:
             while stream == self._stream:
                 data = await context.read()
@@ -220,10 +221,15 @@ class FakeWorker:
             reports.cancel()
             await asyncio.gather(reports, return_exceptions=True)
 
-    async def _reports(self, context: Any, stream: int) -> None:
+    async def _reports(self, context: Any, stream: int, hello: LeaderHello) -> None:
+        shortening = Shortening() if hello.deltas else None
+        loop = asyncio.get_running_loop()
         while stream == self._stream:
             if not self._hung:
-                await context.write(encode(self._report()))
+                report = self._report()
+                if shortening is not None:
+                    report = shortening.next(report, loop.time())
+                await context.write(encode(report))
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):
                     await self._changed.wait()

@@ -21,9 +21,11 @@ Change = Callable[[type, dict[str, Any]], dict[str, Any]]
 LATER: Mapping[str, str] = {
     "Assign": "others peers",
     "DeadMember": "why",
+    "LeaderHello": "deltas",
     "Member": "applied",
     "MemberStatus": "why",
     "Move": "why",
+    "Report": "partial gone",
     "_MemberDocument": "applied",
 }
 """Fields by struct that are newer than its first form. Each has a default: version N-1 does not

@@ -26,6 +26,7 @@ from fleet.control.messages import (
     WorkerHello,
     WorkerPeer,
 )
+from fleet.control.reporting import Merging
 from fleet.errors import FormatError
 from fleet.model import GroupKey, Member, Share
 from fleet.settings.model import MembershipSettings
@@ -269,6 +270,7 @@ class Link:
         return self._joined is not None and share.incarnation == self._joined.incarnation
 
     async def _receive(self, stream: ControlStream, member: Member) -> None:
+        reports = Merging()
         while True:
             # A stream that carries nothing for this long is dialled anew.
             async with asyncio.timeout(2 * self._settings.ttl_seconds):
@@ -276,7 +278,7 @@ class Link:
             if message is None:
                 return
             if isinstance(message, Report):
-                self._events.reported(member, message)
+                self._events.reported(member, reports.whole(message))
             elif isinstance(message, Ask):
                 self._asked = message.groups[:MAX_ASKED]
                 self._wake.set()

@@ -179,7 +179,7 @@ class LeaderTerm:
 
     def _hello(self) -> LeaderHello:
         term = self._term()
-        return LeaderHello(self._settings.fleet, term.epoch, term.leader)
+        return LeaderHello(self._settings.fleet, term.epoch, term.leader, deltas=True)
 
     def _storing(self, tasks: asyncio.TaskGroup) -> Storing:
         if self._around.in_store:

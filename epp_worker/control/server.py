@@ -31,6 +31,7 @@ from fleet.control.messages import (
     Verdict,
     WorkerHello,
 )
+from fleet.control.reporting import Shortening
 from fleet.control.transport import stranger
 from fleet.errors import FormatError
 from fleet.model import EpochVersion, Member, Share
@@ -128,6 +129,7 @@ class ControlStream:
         self.superseded = asyncio.Event()
         self.others: bool | None = None
         """Whether another worker could take over, as this leader says; None until it does."""
+        self._shortening = Shortening() if hello.deltas else None
 
     async def reports(
         self, commands: Commands, neighbours: Neighbours, interval: Callable[[], float]
@@ -140,11 +142,16 @@ class ControlStream:
             except TimeoutError:
                 pass  # nothing happened for a heartbeat
             self.wake.clear()
-            await self._context.write(encode(commands.report()))
+            await self._context.write(encode(self._news(commands.report())))
             asked = neighbours.asking()
             if asked:
                 await self._context.write(encode(Ask(asked)))
             await asyncio.sleep(REPORT_GAP_SECONDS)
+
+    def _news(self, report: Report) -> Report:
+        """What this stream has not told yet, where its leader reads that; else all."""
+        now = asyncio.get_running_loop().time()
+        return report if self._shortening is None else self._shortening.next(report, now)
 
 
 class Control:

@@ -11,6 +11,8 @@ Order on a control stream (opened by the leader, metadata `authorization: Bearer
                                                                       when it has seen higher)
     Assign{share}, SetDrain{on}      ->
                                      <-     Report{...}  at once after a change, and every heartbeat
+                                                         (where the leader reads deltas: the
+                                                         first whole, then what changed)
                                      <-     Ask{groups}  who owns these? (streams of theirs came)
     Owners{...}                      ->
 
@@ -37,12 +39,17 @@ SEEN_EPOCH_KEY = "epp-fleet-epoch"
 
 
 class LeaderHello(msgspec.Struct, frozen=True, tag="leader_hello"):
-    """First message down."""
+    """First message down.
+
+    Attributes:
+        deltas: this leader reads reports that say only what changed since the last of the stream.
+    """
 
     fleet: str
     epoch: int
     leader: LeaderInfo
     format: int = FORMAT
+    deltas: bool = False
 
 
 class WorkerPeer(msgspec.Struct, frozen=True):
@@ -135,6 +142,10 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
 
     Attributes:
         version: the last share that was applied.
+        partial: `holds` are only those that are other than the stream has told so far (see
+            `fleet.control.reporting`); never before a whole one, nor to a leader that does not
+            read it.
+        gone: of a partial one, what is held no more.
     """
 
     version: EpochVersion
@@ -143,6 +154,8 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     draining: bool
     load: Load
     format: int = FORMAT
+    partial: bool = False
+    gone: tuple[GroupKey, ...] = ()
 
 
 MAX_ASKED = 256

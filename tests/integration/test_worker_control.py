@@ -11,7 +11,15 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fleet.control.messages import SEEN_EPOCH_KEY, Assign, LeaderHello, Report, SetDrain, Verdict
+from fleet.control.messages import (
+    SEEN_EPOCH_KEY,
+    Assign,
+    LeaderHello,
+    Report,
+    SetDrain,
+    Verdict,
+    WorkerHello,
+)
 from fleet.model import EpochVersion, Hold, LeaderInfo, RingSpec, ShardMap, Share
 from fleet.store.contract import Guard, Publication
 from fleet.store.memory import MemoryStore
@@ -274,3 +282,25 @@ async def test_http_side(running: Running) -> None:
     assert holds["holds"][0]["group"] == "ns1/pool-a-epp:9002"
     assert holds["applied"] == str(EpochVersion(3, 4))
     await leader.close()
+
+
+async def test_a_leader_that_reads_parts_is_told_what_changed(running: Running) -> None:
+    """Everything once on each stream; heartbeats after it repeat nothing."""
+    group = group_of("pool-a")
+    for epoch in (3, 4):
+        leader = leader_of(running, epoch)
+        hello = LeaderHello("default", epoch, LeaderInfo("c0", "h:1", "h:2"), deltas=True)
+        await leader.say(hello)
+        assert isinstance(await leader.next(), WorkerHello)
+        first = await leader.report_when(lambda _: True)
+        assert not first.partial
+        if epoch == 3:
+            assert first.holds == ()
+            await leader.say(Assign(running.share(1, epoch, pool_a=Hold.OWNER)))
+            news = await leader.report_when(lambda report: any(h.synced for h in report.holds))
+            assert (news.partial, [held.group for held in news.holds]) == (True, [group])
+        else:
+            assert [held.group for held in first.holds] == [group]
+        quiet = await leader.report_when(lambda report: report.holds == ())
+        assert (quiet.partial, quiet.gone) == (True, ())
+        await leader.close()

@@ -7,7 +7,7 @@ SEARCH_BYTES = 64 * 1024
 
 _FIELD = re.compile(
     rb'content-disposition:[ \t]*form-data;[ \t]*name="?model"?[ \t]*\r\n'
-    rb"(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)\r\n--",
+    rb"(?:[^\r\n]++\r\n){0,16}+\r\n([^\r\n]*+)\r\n--",
     re.IGNORECASE,
 )
 

@@ -25,7 +25,8 @@ def _spelled(word: str) -> bytes:
     )
 
 
-_MODEL = re.compile(rb'"%s"[ \t\r\n]*:[ \t\r\n]*("(?:[^"\\]|\\.)*"|null)' % _spelled("model"))
+# Possessive: a name may be as long as the body, and a step that can be taken back costs 136 bytes.
+_MODEL = re.compile(rb'"%s"[ \t\r\n]*+:[ \t\r\n]*+("(?:[^"\\]++|\\.)*+"|null)' % _spelled("model"))
 
 
 def with_model(body: bytes, model: str) -> bytes | None:
@@ -35,6 +36,8 @@ def with_model(body: bytes, model: str) -> bytes | None:
     """
     form = form_model(body)
     if form is not None:
+        if "\r" in model or "\n" in model:
+            return None  # it would end the field
         start, stop = form
         return b"".join((body[:start], model.encode(), body[stop:]))
     old = read_model(body)

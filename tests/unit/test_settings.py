@@ -84,7 +84,8 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     assert [line.replace(str(path), "FILE") for line in problems] == [
         "redis.tmeout: unknown setting; known here: "
         "min_acks, request_timeout_seconds, url (FILE:2)",
-        "redis.url: must begin with redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://; got 'http://h' (FILE:3)",
+        "redis.url: must begin with redis://, rediss://, unix://, redis+sentinel://, "
+        "rediss+sentinel://; got 'http://h' (FILE:3)",
         "worker.ext_proc_port: must be a whole number, such as 9002; got the text '9002' (FILE:5)",
         "worker.health_port: must be 1 to 65,535; got 70000 (FILE:6)",
         "log.level: must be debug, info, warning or error; got 'loud' (FILE:8)",

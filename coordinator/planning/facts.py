@@ -143,12 +143,18 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The outcome: `shard_map` is None if nothing changed."""
+    """The outcome: `shard_map` is None if nothing changed.
+
+    Attributes:
+        open: the groups that were not exactly where they shall be, in the order of all groups. As
+            long as targets, groups and survivors stay, no other group needs another look.
+    """
 
     shard_map: ShardMap | None
     changes: tuple[Change, ...]
     pending: Mapping[GroupKey, Pending]
     backlog: Backlog = NO_BACKLOG
+    open: tuple[GroupKey, ...] = ()
 
 
 TargetOf = Callable[[GroupKey], Target]

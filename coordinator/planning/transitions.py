@@ -10,7 +10,7 @@ the group goes to its stand-by if that one is ready, and else to the gainer, rea
 waits for another one, except for its turn at the same gainer (`coordinator.planning.pacing`).
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from coordinator.planning.facts import (
@@ -86,14 +86,16 @@ class _Step:
     pacing: Pacing
     changes: list[Change] = field(default_factory=list)
     pending: dict[GroupKey, Pending] = field(default_factory=dict)
+    open: list[GroupKey] = field(default_factory=list)
 
     def place(self, group: GroupKey, pools: tuple[PoolId, ...], target: Target) -> Placement:
         previous = self.at.previous
         before = None if previous is None else previous.placements.get(group)
+        if before is not None and self._settled(before, pools, target):
+            return before
+        self.open.append(group)
         if before is None:
             return self._first(group, pools, target)
-        if self._settled(before, pools, target):
-            return before
         owner = next((o for o in before.owners if o in self.alive), None)
         if owner is None:
             after = self._fail_over(before, target)
@@ -346,16 +348,21 @@ def _other(worker: str | None, owner: str) -> str | None:
     return None if worker == owner else worker
 
 
-def plan(at: Situation, target_of: TargetOf) -> Next:
+def plan(at: Situation, target_of: TargetOf, among: Sequence[GroupKey] | None = None) -> Next:
     """The map that follows from `at`, or none if the present one still holds.
 
     Args:
         target_of: what placement wants for a group; its workers must be in `at.peers`.
+        among: the only groups that may change (see `Next.open`), of those that `at.previous`
+            places, which are all of `at.groups`; None = any may.
     """
     pacing = Pacing(at.previous, at.backlog, now=at.now, deadline=at.move_deadline_seconds)
     step = _Step(at, survivors(at.previous, at.peers), pacing)
+    rest = {} if among is None or at.previous is None else at.previous.placements
+    looked: Iterable[GroupKey] = at.groups if not rest or among is None else among
     placements = {
-        group: step.place(group, pools, target_of(group)) for group, pools in at.groups.items()
+        **rest,
+        **{group: step.place(group, at.groups[group], target_of(group)) for group in looked},
     }
     shard_map = ShardMap(
         fleet=at.fleet,
@@ -367,17 +374,26 @@ def plan(at: Situation, target_of: TargetOf) -> Next:
         addresses={peer.id: peer.ext_proc for peer in at.peers.values()},
         dead=at.dead,
     )
-    changed = _differs(at.previous, shard_map)
-    return Next(shard_map if changed else None, tuple(step.changes), step.pending, pacing.backlog())
+    changed = _differs(at.previous, shard_map, step.open)
+    return Next(
+        shard_map if changed else None,
+        tuple(step.changes),
+        step.pending,
+        pacing.backlog(),
+        tuple(step.open),
+    )
 
 
-def _differs(previous: ShardMap | None, following: ShardMap) -> bool:
+def _differs(previous: ShardMap | None, following: ShardMap, looked_at: Iterable[GroupKey]) -> bool:
+    """Whatever was not looked at is as it was."""
     if previous is None:
         return True
+    before, after = previous.placements, following.placements
     return (
         previous.version.epoch != following.version.epoch
         or previous.leader != following.leader
-        or previous.placements != following.placements
+        or len(before) != len(after)
+        or any(before.get(group) != after[group] for group in looked_at)
         or previous.incarnations != following.incarnations
         or previous.addresses != following.addresses
         or previous.dead != following.dead

@@ -1,13 +1,13 @@
 """A plan is made again whenever anything that it follows from has changed, and only then."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from coordinator.leader.stillness import Stillness
 from coordinator.planning import Backlog, Held, Next, Peer, Pending, Situation, TargetOf, Told, plan
-from fleet.model import DeadMember, EpochVersion, Hold
+from fleet.model import DeadMember, EpochVersion, GroupKey, Hold
 from tests.placed_fleet import LEADER, PlacedFleet
 
 VERSION = EpochVersion(1, 9)
@@ -25,9 +25,9 @@ class Resting:
         self.plans = 0
         self.stillness = Stillness()
 
-        def counted(at: Situation, target_of: TargetOf) -> Next:
+        def counted(at: Situation, target_of: TargetOf, among: Sequence[GroupKey] | None) -> Next:
             self.plans += 1
-            return plan(at, target_of)
+            return plan(at, target_of, among)
 
         monkeypatch.setattr("coordinator.leader.stillness.plan", counted)
         assert self.look(self.situation()).shard_map is None

@@ -82,6 +82,8 @@ class RouteKeeper:
         self._urgent: dict[GroupKey, Route] = {}
         self._stamps: dict[GroupKey, Route] = {}
         self._complete = False
+        self._acts = 0
+        self._right: tuple[Mapping[GroupKey, Route], int] | None = None
         self._turn = asyncio.Lock()
 
     async def take_over(self, shard_map: ShardMap | None) -> None:
@@ -156,11 +158,20 @@ class RouteKeeper:
         self, standing: Mapping[GroupKey, Route], before: Mapping[GroupKey, Route]
     ) -> list[GroupKey]:
         """Note what is to be written again; returns the groups that should not be there."""
+        if self._right is not None:
+            looked_at, acts = self._right
+            if standing is looked_at and acts == self._acts:
+                return []  # all of it was right, and nothing was written or wanted since
+        self._right, right_all = None, self._complete
         wrong = {}
         for group, route in self._wanted.items():
             if group in self._urgent or self._written.get(group) is not before.get(group):
+                right_all = False
                 continue  # to be written anyway, or written while we looked
             found, stamping = standing.get(group), group in self._stamps
+            if found is not None and not stamping and found == before.get(group) == route:
+                continue
+            right_all = False
             right = self._repaired(found, route, None if stamping else before.get(group))
             if right is not None and not (stamping and _same_addresses(found, right)):
                 wrong[group] = right
@@ -170,7 +181,10 @@ class RouteKeeper:
         if not self._complete:
             return []
         unreadable = self._routes.unreadable() if isinstance(self._routes, Unreadable) else ()
-        return [group for group in (*standing, *unreadable) if group not in self._wanted]
+        foreign = [group for group in (*standing, *unreadable) if group not in self._wanted]
+        if right_all and not foreign:
+            self._right = (standing, self._acts)
+        return foreign
 
     def _repaired(self, found: Route | None, wanted: Route, written: Route | None) -> Route | None:
         """What to write over `found`, or None if it is right or not ours to change."""
@@ -195,6 +209,7 @@ class RouteKeeper:
 
     def _want(self, addresses: Mapping[GroupKey, tuple[str, ...]], version: EpochVersion) -> None:
         """Note what shall stand, and which routes must be written for it."""
+        self._acts += 1
         urgent: dict[GroupKey, Route] = {}
         stamps: dict[GroupKey, Route] = {}
         wanted: dict[GroupKey, Route] = {}
@@ -235,6 +250,7 @@ class RouteKeeper:
 
     async def _write(self, routes: list[Route]) -> None:
         term = self._term()
+        self._acts += 1
         for route in routes:
             self._written.pop(route.group, None)
             self._urgent.pop(route.group, None)
@@ -251,6 +267,7 @@ class RouteKeeper:
 
     async def _remove(self, groups: Iterable[GroupKey]) -> None:
         gone = list(groups)
+        self._acts += 1
         for start in range(0, len(gone), BATCH):
             batch = gone[start : start + BATCH]
             try:

@@ -40,7 +40,8 @@ class Targets:
     """The last placement of one term and what it followed from.
 
     Attributes:
-        placements: how many there were: whatever `of` says stays until the next.
+        placements: how many there were that differ from the one before: whatever `of` says stays
+            until the next.
     """
 
     def __init__(self, settings: PlacementSettings) -> None:
@@ -112,14 +113,21 @@ class Targets:
         )
         if self._ring is None or plan.ring != self._ring.spec:
             self._ring = Ring.build(plan.ring)
-        self._decisions = plan.decisions
+        decisions: Mapping[GroupKey, Decision] = plan.decisions
         if not any(candidate.accepts for candidate in given.candidates):
-            self._decisions = _stay(plan.decisions, currents, given.alive)
+            decisions = _stay(plan.decisions, currents, given.alive)
         elif any(each.reason is Reason.BALANCE for each in plan.decisions.values()):
             self._pace.moved(now)
         self._cap = plan.cap
-        self._input, self._groups, self._pins, self._placed = given, groups, pins, now
-        self.placements += 1
+        before, self._input = self._input, given
+        if (
+            decisions != self._decisions
+            or before is None
+            or before.quarantined != given.quarantined
+        ):
+            self._decisions = decisions
+            self.placements += 1
+        self._groups, self._pins, self._placed = groups, pins, now
 
     def _read(
         self,

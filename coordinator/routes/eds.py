@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from coordinator.election.contract import Term
 from coordinator.routes.contract import Route, WriteResult
@@ -50,11 +50,8 @@ _ABANDONED_SECONDS = 60.0
 _NAMED_IN_ERRORS = 3
 
 
-class _Stamp(NamedTuple):
-    inode: int
-    size: int
-    modified_ns: int
-    changed_ns: int
+_Stamp = tuple[int, int, int, int]
+"""Inode, size, and when it was modified and changed, in nanoseconds."""
 
 
 class _Verdict(Enum):
@@ -100,10 +97,12 @@ class EdsRoutes:
         self._settings = settings
         self._clock = clock
         self._seen: dict[str, tuple[_Stamp, Route | None]] = {}
+        self._routes: Mapping[GroupKey, Route] = {}
         self._reading = asyncio.Lock()
 
     async def read(self) -> Mapping[GroupKey, Route]:
-        """All routes as they stand. Files that did not change since the last call are not opened.
+        """All routes as they stand. Files that did not change since the last call are not opened;
+        if none did, the answer is the same object.
 
         Raises:
             RouteError: the folder cannot be listed.
@@ -228,22 +227,32 @@ class EdsRoutes:
                 return _Verdict.REFUSED
             return _Verdict.WRITTEN if standing is not None else _Verdict.UNCHANGED
 
-    def _read_all(self) -> dict[GroupKey, Route]:
+    def _read_all(self) -> Mapping[GroupKey, Route]:
         now = self._clock.wall()
         seen: dict[str, tuple[_Stamp, Route | None]] = {}
         routes: dict[GroupKey, Route] = {}
+        same = True
         try:
             with os.scandir(self._directory) as entries:
                 for entry in entries:
-                    route = self._look_at(entry, now, seen)
+                    known = self._seen.get(entry.name)
+                    if known is not None and _stamp_of(entry) == known[0]:
+                        seen[entry.name] = known
+                        route = known[1]
+                    else:
+                        route = self._look_at(entry, now, seen)
+                        same = same and route is None and entry.name not in self._seen
                     if route is not None:
                         routes[route.group] = route
         except FileNotFoundError:
             pass
         except OSError as error:
             raise RouteError(f"routes in {self._directory}: {error.strerror or error}") from None
+        same = same and len(seen) == len(self._seen)
         self._seen = seen
-        return routes
+        if not same or len(routes) != len(self._routes):
+            self._routes = routes
+        return self._routes
 
     def _look_at(
         self, entry: os.DirEntry[str], now: float, seen: dict[str, tuple[_Stamp, Route | None]]
@@ -256,18 +265,22 @@ class EdsRoutes:
             return None
         try:
             status = entry.stat()
-            stamp = _Stamp(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            known = self._seen.get(entry.name)
-            if known is not None and known[0] == stamp:
-                route = known[1]
-            else:
-                route = EdsFile(self._directory, group, self._clock).read()
+            stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            route = EdsFile(self._directory, group, self._clock).read()
         except OSError as error:
             log.warning("route unreadable", extra={"group": str(group), "error": str(error)})
             return None
         if abs(now - status.st_mtime) > _SETTLED_SECONDS:
             seen[entry.name] = (stamp, route)
         return route
+
+
+def _stamp_of(entry: os.DirEntry[str]) -> _Stamp | None:
+    try:
+        status = entry.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _says_the_same(standing: Route, route: Route) -> bool:

@@ -168,6 +168,7 @@ def _delimited(data: bytes) -> bytes:
     return varint(len(data)) + data
 
 
+@lru_cache(maxsize=1024)
 def _head(tag: bytes, length: int, ending: int) -> bytes:
     """What stands before `length` body bytes; `ending` more bytes follow them.
 

@@ -165,7 +165,9 @@ def _bind_all(addresses: Sequence[tuple[int, tuple[Any, ...]]], port: int) -> li
     try:
         for family, address in addresses:
             chosen = port or (bound[0].getsockname()[1] if bound else 0)
-            listening = socket.socket(family, socket.SOCK_STREAM)
+            # asyncio sets TCP_NODELAY only where a socket's protocol says TCP. Without it a second
+            # small write waits until the peer acknowledges the first, up to 40 ms.
+            listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             bound.append(listening)
             listening.setblocking(False)
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

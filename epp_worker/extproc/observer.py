@@ -2,11 +2,15 @@
 
 from typing import Protocol
 
-from epp_worker.scheduling.contract import Pick
+from epp_worker.scheduling.contract import Pick, PickRequest
 
 
 class SessionObserver(Protocol):
     """Counts what happens. Each session tells `picked` or `refused` at most once, together."""
+
+    def asked(self, request: PickRequest, size: int) -> None:
+        """A request was read and is about to be picked for; its body came with `size` bytes."""
+        ...
 
     def picked(self, pick: Pick) -> None:
         """An endpoint was chosen."""
@@ -20,8 +24,20 @@ class SessionObserver(Protocol):
         """Response headers came; 0 if their `:status` is no number."""
         ...
 
-    def usage(self, prompt: int | None, completion: int | None) -> None:
-        """Tokens of a complete response; None = not told. At most once."""
+    def first_bytes(self, streamed: bool) -> None:
+        """The body of a response begins; whether it comes as server-sent events."""
+        ...
+
+    def usage(self, prompt: int | None, completion: int | None, cached: int | None = None) -> None:
+        """Tokens of a complete response; None = not told. At most once.
+
+        Args:
+            cached: the part of `prompt` that the model server had computed before.
+        """
+        ...
+
+    def came(self, size: int) -> None:
+        """The whole response is here; its body has `size` bytes."""
         ...
 
     def usage_unreadable(self, count: int) -> None:
@@ -40,6 +56,9 @@ class SessionObserver(Protocol):
 class SilentObserver:
     """Counts nothing."""
 
+    def asked(self, request: PickRequest, size: int) -> None:
+        """See `SessionObserver.asked`."""
+
     def picked(self, pick: Pick) -> None:
         """See `SessionObserver.picked`."""
 
@@ -49,8 +68,14 @@ class SilentObserver:
     def response(self, status: int) -> None:
         """See `SessionObserver.response`."""
 
-    def usage(self, prompt: int | None, completion: int | None) -> None:
+    def first_bytes(self, streamed: bool) -> None:
+        """See `SessionObserver.first_bytes`."""
+
+    def usage(self, prompt: int | None, completion: int | None, cached: int | None = None) -> None:
         """See `SessionObserver.usage`."""
+
+    def came(self, size: int) -> None:
+        """See `SessionObserver.came`."""
 
     def usage_unreadable(self, count: int) -> None:
         """See `SessionObserver.usage_unreadable`."""

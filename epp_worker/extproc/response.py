@@ -9,7 +9,7 @@ from epp_worker.extproc import messages, replies
 from epp_worker.extproc.messages import BodyMode, Headers, Message
 from epp_worker.extproc.observer import SessionObserver
 from epp_worker.extproc.renaming import Renaming
-from epp_worker.extproc.usage import CopyBudget, UsageReader
+from epp_worker.extproc.usage import CopyBudget, UsageReader, is_event_stream
 from epp_worker.scheduling.contract import Pick
 
 _NOTHING: tuple[bytes, ...] = ()
@@ -25,7 +25,17 @@ class ResponseSide:
         renaming: of the model; set by the request's side.
     """
 
-    __slots__ = ("_copies", "_copy", "_observer", "_usage", "begun", "over", "renaming")
+    __slots__ = (
+        "_copies",
+        "_copy",
+        "_observer",
+        "_size",
+        "_streamed",
+        "_usage",
+        "begun",
+        "over",
+        "renaming",
+    )
 
     def __init__(self, copies: CopyBudget, observer: SessionObserver) -> None:
         self.begun = False
@@ -35,6 +45,8 @@ class ResponseSide:
         self._copy = 0
         self._observer = observer
         self._usage: UsageReader | None = None
+        self._size = 0
+        self._streamed = False
 
     def headers(self, message: Message, pick: Pick | None, mode: BodyMode) -> Sequence[bytes]:
         """ResponseHeaders; `mode` is that of the response's body."""
@@ -48,9 +60,11 @@ class ResponseSide:
             set_headers = pick.responded(headers.get)
             status = headers.get(":status") or ""
             self._observer.response(int(status) if _is_status(status) else 0)
+            content_type = headers.get("content-type")
+            self._streamed = is_event_stream(content_type)
             if plain:
                 self.drop()
-                self._usage = UsageReader(headers.get("content-type"))
+                self._usage = UsageReader(content_type)
         if not plain or mode not in (_DUPLEX, BodyMode.BUFFERED):
             self.renaming = None
         ends = messages.headers_end_stream(message)
@@ -66,6 +80,10 @@ class ResponseSide:
         """ResponseBody."""
         part = messages.body_part(message)
         after_end = self.over
+        if part.body:
+            if not self._size:
+                self._observer.first_bytes(self._streamed)
+            self._size += len(part.body)
         if self._usage is not None:
             self._usage.feed(part.body)
             self._charge_copy()
@@ -119,14 +137,14 @@ class ResponseSide:
             return
         self.over = True
         usage = self._usage
-        if usage is None:
-            return
-        usage.finish()
-        self.drop()
-        if usage.prompt is not None or usage.completion is not None:
-            self._observer.usage(usage.prompt, usage.completion)
-        if usage.faults:
-            self._observer.usage_unreadable(usage.faults)
+        if usage is not None:
+            usage.finish()
+            self.drop()
+            if usage.prompt is not None or usage.completion is not None:
+                self._observer.usage(usage.prompt, usage.completion, usage.cached)
+            if usage.faults:
+                self._observer.usage_unreadable(usage.faults)
+        self._observer.came(self._size)
 
 
 def _is_status(text: str) -> bool:

@@ -309,6 +309,7 @@ class Session:
         asked = ask(self._picker, came, largest=self._budget.per_stream, rng=self._rng)
         if isinstance(asked, Refusal):
             return self._refuse(asked)
+        self._observer.asked(asked.request, self._held)
         answer = self._picker.pick(asked.request)
         if asked.hints is not None:
             asked.hints.forget()

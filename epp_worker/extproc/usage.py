@@ -21,6 +21,8 @@ MAX_COPIES_BYTES = 64 * 1024 * 1024
 _MOST = 2**53
 _PROMPT = ("prompt_tokens", "input_tokens")
 _COMPLETION = ("completion_tokens", "output_tokens")
+_CACHED = ("cache_read_input_tokens", "cached_tokens")
+_DETAILS = ("prompt_tokens_details", "input_tokens_details")
 _ENDS = (b"\n\n", b"\n\r\n", b"\r\r")
 
 
@@ -57,22 +59,29 @@ class CopyBudget:
         return True
 
 
+def is_event_stream(content_type: str | None) -> bool:
+    """Whether a response comes as server-sent events."""
+    return "text/event-stream" in (content_type or "").lower()
+
+
 class UsageReader:
     """Finds the tokens of one response.
 
     Attributes:
         prompt: tokens read; None = not found.
         completion: tokens written; None = not found.
+        cached: of `prompt`, those that were not computed anew; None = not found.
         faults: usage that was there and could not be read.
     """
 
-    __slots__ = ("_carry", "_lost", "_stream", "completion", "faults", "prompt")
+    __slots__ = ("_carry", "_lost", "_stream", "cached", "completion", "faults", "prompt")
 
     def __init__(self, content_type: str | None) -> None:
         self.prompt: int | None = None
         self.completion: int | None = None
+        self.cached: int | None = None
         self.faults = 0
-        self._stream = "text/event-stream" in (content_type or "").lower()
+        self._stream = is_event_stream(content_type)
         self._carry = bytearray()
         self._lost = False
 
@@ -159,6 +168,16 @@ class UsageReader:
         completion = self._count(usage, _COMPLETION)
         self.prompt = self.prompt if prompt is None else prompt
         self.completion = self.completion if completion is None else completion
+        cached = self._cached(usage)
+        self.cached = self.cached if cached is None else cached
+
+    def _cached(self, usage: dict[str, Any]) -> int | None:
+        """Anthropic's at the top; OpenAI's among the details, which may be null."""
+        for name in _DETAILS:
+            details = usage.get(name)
+            if isinstance(details, dict):
+                return self._count(details, _CACHED)
+        return self._count(usage, _CACHED)
 
     def _count(self, usage: dict[str, Any], names: tuple[str, ...]) -> int | None:
         for name in names:

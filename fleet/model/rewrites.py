@@ -39,10 +39,12 @@ class Rule(NamedTuple):
     Attributes:
         targets: at least one.
         models: that are rewritten, each by its exact name; empty = any, also none at all.
+        rewrite: the name of the InferenceModelRewrite; "" in that object itself.
     """
 
     targets: tuple[Target, ...]
     models: frozenset[str] = frozenset()
+    rewrite: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +71,22 @@ class Intents:
         priorities: of the pool's objectives, by name.
         exact: the rule for each model that one names.
         generic: the rule for all others; None = there is none.
+        models: that somebody wrote down, as what is asked for or as a target.
     """
 
     priorities: Mapping[str, int] = field(default_factory=dict)
     exact: Mapping[str, Rule] = field(default_factory=dict)
     generic: Rule | None = None
+    models: frozenset[str] = frozenset()
 
     def priority(self, objective: str) -> int:
         """The priority of a request that names this objective; 0 if the pool has none of that name:
         a wrong name must not fail a request."""
         return self.priorities.get(objective, 0)
+
+    def rule(self, model: str) -> Rule | None:
+        """What is said of this model ("" = none); None = nothing."""
+        return self.exact.get(model, self.generic)
 
     def target(self, model: str, chance: Callable[[], float]) -> str | None:
         """The model to ask for instead of `model` ("" = the request names none); None = nothing is
@@ -87,7 +95,7 @@ class Intents:
         Args:
             chance: see `pick_target`; only called for a rule that has a choice.
         """
-        rule = self.exact.get(model, self.generic)
+        rule = self.rule(model)
         if rule is None:
             return None
         targets = rule.targets
@@ -114,14 +122,17 @@ def intents_of(
     generic: Rule | None = None
     of_pool = (each for each in rewrites if each.pool == pool)
     for rewrite in sorted(of_pool, key=lambda each: (each.created, each.ref)):
-        for rule in rewrite.rules:
+        for each in rewrite.rules:
+            rule = each._replace(rewrite=rewrite.ref.name)
             for model in rule.models:
                 exact.setdefault(model, rule)
             if generic is None and not rule.models:
                 generic = rule
     if not (priorities or exact or generic):
         return NO_INTENTS
-    return Intents(priorities, exact, generic)
+    rules = (*exact.values(), *([] if generic is None else [generic]))
+    targets = frozenset(target.model for rule in rules for target in rule.targets)
+    return Intents(priorities, exact, generic, targets.union(exact))
 
 
 def pick_target(targets: Sequence[Target], chance: float) -> Target:

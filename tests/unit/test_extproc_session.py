@@ -47,7 +47,7 @@ class Counts(SilentObserver):
     def response(self, status: int) -> None:
         self.statuses.append(status)
 
-    def usage(self, prompt: int | None, completion: int | None) -> None:
+    def usage(self, prompt: int | None, completion: int | None, cached: int | None = None) -> None:
         self.tokens.append((prompt, completion))
 
     def usage_unreadable(self, count: int) -> None:

@@ -45,6 +45,7 @@ def _introduce(fleet: LocalFleet, say: Say) -> None:
     ]
     if state.gateway is not None:
         lines.append(("gateway", f"http://{state.gateway}/<namespace>/<pool>/"))
+    lines.append(("logs", f"{fleet.folder.logs}, until it stops"))
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
         say(f"{name:<{width}}  {text}")

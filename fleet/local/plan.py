@@ -53,6 +53,7 @@ def make_plan(options: LocalOptions, environ: Mapping[str, str]) -> Plan:
     try:
         settings = load_settings(options.config, environ, flags)
         problems += _kind_problems(settings)
+        problems += _tls_problems(settings) if options.gateway else []
     except SettingsError as error:
         problems += error.problems
     if options.manifests is not None:
@@ -159,6 +160,17 @@ def _kind_problems(settings: Settings) -> list[str]:
         routes=dataclasses.replace(settings.routes, eds_directory="eds"),
     )
     return [f"{fields[0]}: {problem}" for fields, problem in kind_problems(folders)]
+
+
+def _tls_problems(settings: Settings) -> list[str]:
+    """Settings under which workers refuse our own Envoy, so that every request would fail."""
+    remedy = "the Envoy of a local fleet speaks plaintext; leave it out, or give --gateway none"
+    problems = []
+    if settings.worker.tls == "require":
+        problems.append(f"worker.tls: is require, but {remedy}")
+    if settings.worker.tls_client_ca_file:
+        problems.append(f"worker.tls_client_ca_file: is set, but {remedy}")
+    return problems
 
 
 def write_settings(

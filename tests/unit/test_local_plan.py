@@ -1,5 +1,6 @@
 """What is found wrong before anything starts, and what the processes are told."""
 
+import dataclasses
 import socket
 import stat
 from pathlib import Path
@@ -73,6 +74,18 @@ def test_sentinels_need_acknowledgements_here_too(tmp_path: Path) -> None:
     assert "set redis.min_acks: 1" in problem
     made = make_plan(options, {"EPP_FLEET_REDIS__MIN_ACKS": "1"})
     assert made.settings.redis.min_acks == 1
+
+
+def test_settings_that_refuse_our_own_gateway_are_told(tmp_path: Path) -> None:
+    """Its Envoy speaks plaintext: with TLS demanded every request would fail; without a gateway
+    it is what somebody else's gateway is tried with."""
+    options = LocalOptions(state_file=tmp_path / "s", redis_url="redis://127.0.0.1:6379/0")
+    for name, value in (("TLS", "require"), ("TLS_CLIENT_CA_FILE", "/ca.crt")):
+        environ = {f"EPP_FLEET_WORKER__{name}": value}
+        (problem,) = _problems(options, environ)
+        assert problem.startswith(f"worker.{name.lower()}: ")
+        assert "--gateway none" in problem
+        make_plan(dataclasses.replace(options, gateway=False), environ)
 
 
 def test_a_gateway_port_in_use_is_told(tmp_path: Path) -> None:

@@ -14,16 +14,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fleet.cli.naming import full_name
 from fleet.cli.picker_configs import config_table
 from fleet.cli.tables import GOOD_STATES, PHASES, ago
 from fleet.cli.where import Fleet, environment, find_fleet
-from fleet.errors import FleetError, SettingsError
+from fleet.errors import FleetError
 from fleet.local.api import CoordinatorApi
 from fleet.local.faults import Refused, Unreachable
 
 Json = Mapping[str, Any]
-PIPE_WIDTH = 80
-"""Columns when the output is no terminal: the text is meant to be read."""
+PIPE_WIDTH, PIPE_WIDTH_OF_PLUGINS = 80, 100
+"""Columns when the output is no terminal: the text is meant to be read, and names of parameters are
+not to be cut in two."""
 
 LEADER_SECONDS = 1.0
 """From outside of a cluster the leader's own address often cannot be reached."""
@@ -34,9 +36,7 @@ STATES = {"claimed": "green", "refused": "bold red", "not_ours": "yellow", "gone
 async def _fetch(fleet: Fleet, pool: str) -> Json:
     async with aiohttp.ClientSession() as http:
         api = CoordinatorApi(http, fleet.coordinators, token=fleet.token_for_reads)
-        namespace, slash, name = pool.partition("/")
-        if not slash:
-            namespace, name = _only((await api.shard_map())["pools"], pool)
+        namespace, name = await full_name(api, pool)
         path = f"/api/v1/pools/{quote(namespace, safe='')}/{quote(name, safe='')}"
         document = await api.get(path, wanted="_pool")
         return await _completed(http, document, path, fleet)
@@ -57,17 +57,6 @@ async def _completed(http: aiohttp.ClientSession, document: Json, path: str, fle
         return await asked.get(path, wanted="_pool")
     except (Unreachable, Refused, ValueError):
         return document
-
-
-def _only(pools: list[Json], name: str) -> tuple[str, str]:
-    """The pool that has this name in whichever namespace."""
-    found = sorted({str(pool["namespace"]) for pool in pools if pool["name"] == name})
-    if len(found) == 1:
-        return found[0], name
-    if found:
-        choices = " or ".join(f"{namespace}/{name}" for namespace in found[:5])
-        raise SettingsError([f"{name}: several pools have this name; say {choices}"])
-    raise SettingsError([f"{name}: no pool in the shard map has this name; say NAMESPACE/NAME"])
 
 
 def _owned(document: Json) -> bool:
@@ -169,8 +158,12 @@ def _route(route: Json) -> str:
     return ", ".join(parts)
 
 
+def _console(pipe_width: int) -> Console:
+    return Console(soft_wrap=False, width=None if sys.stdout.isatty() else pipe_width)
+
+
 def _print(document: Json) -> None:
-    console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    console = _console(PIPE_WIDTH)
     console.print(overview(document))
     now = datetime.now(UTC)
     for group in document["groups"]:
@@ -179,7 +172,7 @@ def _print(document: Json) -> None:
     picking = document.get("picking")
     if picking:
         console.print()
-        console.print(config_table(picking["rows"]))
+        _console(PIPE_WIDTH_OF_PLUGINS).print(config_table(picking["rows"]))
     console.print()
     leader = document["leader"]
     version = "none" if document["epoch"] is None else f"{document['epoch']}.{document['version']}"

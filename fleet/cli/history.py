@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fleet.cli.naming import full_name
 from fleet.cli.tables import ago
 from fleet.cli.where import Fleet, environment, find_fleet
 from fleet.errors import FleetError
@@ -34,12 +35,15 @@ OUTCOMES = {
 }
 
 
-async def _fetch(fleet: Fleet, path: str) -> Json:
+async def _fetch(fleet: Fleet, pool: str | None, limit: int) -> Json:
     async with aiohttp.ClientSession() as http:
         api = CoordinatorApi(
             http, fleet.coordinators, timeout_seconds=ANSWER_SECONDS, token=fleet.token_for_reads
         )
-        return await api.get(path, wanted="_pool")
+        asked = {"limit": str(limit)}
+        if pool is not None:
+            asked["pool"] = "/".join(await full_name(api, pool))
+        return await api.get(f"/api/v1/history?{urlencode(asked, safe='/')}", wanted="_pool")
 
 
 def _took(started: str, finished: str) -> str:
@@ -103,13 +107,11 @@ def history(arguments: argparse.Namespace) -> int:
     Raises:
         Unreachable: no coordinator answers.
         Refused: there is no such pool.
+        SettingsError: a name without a namespace that is not that of exactly one pool.
         FleetError: a coordinator answers with something else.
     """
-    asked = {"limit": str(arguments.limit)}
-    if arguments.pool is not None:
-        asked["pool"] = arguments.pool
     fleet = find_fleet(arguments.coordinator, arguments.state_file, environment())
-    document = asyncio.run(_fetch(fleet, f"/api/v1/history?{urlencode(asked, safe='/')}"))
+    document = asyncio.run(_fetch(fleet, arguments.pool, arguments.limit))
     try:
         if arguments.output == "json":
             sys.stdout.write(json.dumps(document, indent=2) + "\n")

@@ -234,12 +234,17 @@ def _add_fleet_commands(commands: "argparse._SubParsersAction[argparse.ArgumentP
         "--workers",
         type=_workers,
         metavar="N",
-        help="so many that take groups; the least loaded go first, new ones are called new-1...",
+        help="so many that take pools; the least loaded go first, new ones are called new-1...",
     )
     parser.set_defaults(run=_plan)
     text = "moves under way, and those that ended: from whom to whom, when, why and how"
     parser = commands.add_parser("history", help=text, description=text, parents=[where, shape])
-    parser.add_argument("pool", metavar="POOL", nargs="?", help="NAMESPACE/NAME; default: all")
+    parser.add_argument(
+        "pool",
+        metavar="POOL",
+        nargs="?",
+        help="NAMESPACE/NAME, or NAME if it is unique; default: all",
+    )
     parser.add_argument(
         "--limit", type=_moves, default=100, metavar="N", help="the latest N (default: 100)"
     )

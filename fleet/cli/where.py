@@ -89,7 +89,8 @@ def read_token(path: Path | None) -> str:
     try:
         token = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError([f"token file {path}: {error}"]) from error
+        reason = error.strerror.lower() if isinstance(error, OSError) and error.strerror else error
+        raise SettingsError([f"token file {path}: {reason}"]) from error
     if not token or not token.isascii() or not token.isprintable():
         raise SettingsError([f"token file {path}: one line of printable ASCII is needed"])
     return token

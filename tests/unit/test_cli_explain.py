@@ -228,3 +228,28 @@ def test_an_answer_that_lacks_something(pages: Pages, capsys: pytest.CaptureFixt
     pages[RED] = (200, {"format": 1})
     assert main(["explain", "acme/red"]) == 1
     assert "the coordinator's answer lacks something" in capsys.readouterr().err
+
+
+def test_parameters_of_plugins_are_not_cut(
+    pages: Pages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the output goes to a pipe a parameter stands on one line, by its whole name."""
+    row = {
+        "profile": "",
+        "role": "saturation detector",
+        "plugin": "utilization-detector",
+        "type": "utilization-detector",
+        "weight": None,
+        "parameters": '{"metricsStalenessThreshold": "200ms", "headroom": 0.0}',
+        "left_out": False,
+    }
+    longest = {
+        **row,
+        "plugin": "kv-cache-utilization-scorer",
+        "type": "kv-cache-utilization-scorer",
+    }
+    picking = {"name": "built-in", "problem": "", "warnings": [], "rows": [row, longest]}
+    pages[RED] = (200, {**POOL, "picking": picking})
+    assert main(["explain", "acme/red"]) == 0
+    found = [line for line in output(capsys) if line.endswith("metricsStalenessThreshold: 200ms")]
+    assert len(found) == 2

@@ -209,6 +209,23 @@ def test_an_unknown_pool_is_told(pages: Pages, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "epp-fleet: there is no InferencePool ns/x\n"
 
 
+def test_a_bare_name_is_completed_from_the_map(pages: Pages) -> None:
+    """As `explain` does it."""
+    pages["/api/v1/map"] = (200, {"pools": [{"namespace": "ns", "name": "a"}]})
+    pages["/api/v1/history?limit=100&pool=ns/a"] = (200, HISTORY)
+    assert main(["history", "a"]) == 0
+
+
+@pytest.mark.parametrize("name", ["b", "", "ns/", "/a"])
+def test_what_is_no_name_of_a_pool_is_2(
+    pages: Pages, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A matter of usage, not of coordinators that do not answer."""
+    pages["/api/v1/map"] = (200, {"pools": [{"namespace": "ns", "name": "a"}]})
+    assert main(["history", name]) == 2
+    assert "say NAMESPACE/NAME" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("limit", ["0", "x", "1001"])
 def test_a_bad_limit_is_2(limit: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Told before anybody is asked."""

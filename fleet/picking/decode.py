@@ -18,7 +18,7 @@ from fleet.picking.config import DEFAULT, PickerConfig, PluginSpec, ProfileSpec
 from fleet.picking.kinds import KINDS, PluginKind, Role, unknown
 from fleet.picking.notes import notes
 from fleet.picking.parameters import deciders_named, producers_named
-from fleet.picking.shape import brief, convert
+from fleet.picking.shape import brief, convert, known_fields
 from fleet.sources import yamldocs
 
 MAX_BYTES = 1024 * 1024
@@ -93,7 +93,7 @@ class _Reader:
         self._plugins: dict[str, PluginSpec] = {}
 
     def read(self, raw: object) -> PickerConfig:
-        head = convert(raw, d.Head, "", self._problems)
+        head = convert(known_fields(raw, d.Head, self._problems), d.Head, "", self._problems)
         if head is None:
             raise SettingsError(self._problems)
         self._head(head)

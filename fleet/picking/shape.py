@@ -53,6 +53,17 @@ def convert(raw: object, kind: type[T], path: str, problems: list[str]) -> T | N
         return None
 
 
+def known_fields(raw: object, kind: type[msgspec.Struct], problems: list[str]) -> object:
+    """A mapping without the fields that `kind` lacks, each a line in `problems`; so that one of
+    them hides no other complaint. What is no mapping is returned as it is."""
+    if not isinstance(raw, dict):
+        return raw
+    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    extra = [str(name) for name in raw if name not in known]
+    problems.extend(f"{name[:60]}: unknown field{_nearest(name, kind, '')}" for name in extra[:20])
+    return {name: value for name, value in raw.items() if name in known}
+
+
 def _complaint(raw: object, kind: type[Any], path: str, message: str) -> str:
     found = _PLACE.match(message)
     what, inner = (found["what"], found["path"] or "") if found else (message, "")

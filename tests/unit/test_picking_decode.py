@@ -141,6 +141,16 @@ schedulingProfiles:
     )
 
 
+def test_an_unknown_field_hides_nothing() -> None:
+    """Unknown fields of the document, and what is wrong further down, in one go."""
+    assert complaints(HEAD + "foo: 1\nplugin: []\nplugins:\n- type: que-scorer\n") == (
+        "foo: unknown field; known: apiVersion, kind, featureGates, plugins, schedulingProfiles, "
+        "dataLayer, flowControl, requestHandler, saturationDetector, parser, metadata",
+        "plugin: unknown field; did you mean plugins?",
+        "plugins[0].type: unknown plugin type 'que-scorer'; did you mean queue-scorer?",
+    )
+
+
 def test_a_profiles_mentions_are_checked() -> None:
     found = complaints(
         HEAD

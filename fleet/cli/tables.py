@@ -134,7 +134,7 @@ def headline(shard_map: Json) -> Text:
     text.append("   map ", style="not bold dim")
     text.append(f"{shard_map['epoch']}.{shard_map['version']}", style="not bold")
     total, missing = len(shard_map["pools"]), len(unowned(shard_map))
-    text.append(f"   {total} pools", style="not bold")
+    text.append(f"   {total} pool{'' if total == 1 else 's'}", style="not bold")
     if missing:
         text.append(f", {missing} WITHOUT OWNER", style="bold red")
     return text

@@ -128,3 +128,5 @@ def test_headline_counts_what_has_no_owner() -> None:
     assert "2 pools, 1 WITHOUT OWNER" in text
     assert "leader none" in _text(tables.headline({**shard_map, "leader": None}))
     assert tables.unowned(shard_map) == ["acme/b"]
+    one = tables.headline({**shard_map, "pools": [_pool("a")]})
+    assert _text(one).rstrip().endswith("   1 pool")

@@ -207,7 +207,9 @@ class Candidate:
     async def _reign(self, term: Term) -> bool:
         """Lead until the term ends; false if that was for a failure of the leader's work."""
         log.info("leading", extra={"epoch": term.epoch})
-        leadership = Leadership(self._clock, term)
+        leadership = Leadership(
+            self._clock, term, ttl_seconds=self._ttl_seconds, renew=self._alarm.set
+        )
         work = asyncio.create_task(self._work(leadership))
         self._leadership = leadership
         end = _End.STOPPED

@@ -1,12 +1,19 @@
 """A leadership while it lasts: what the leader's work looks at before every act."""
 
+import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from coordinator.election.contract import Standing, Term
 from fleet.clock import Clock
 from fleet.model import EpochVersion
 from fleet.model.identity import NONE
+
+FRESH_SHARE = 2 / 3
+"""Of the lease, to be left before work that holds up the loop. Renewals in time leave more."""
+
+PATIENCE_SECONDS = 0.25
+"""For a renewal that is asked for: as long as a leader waits for news anyway."""
 
 
 class Leadership:
@@ -16,7 +23,21 @@ class Leadership:
     read it anew for every act. Not `valid` means "do not act now", not "end": cancellation ends.
     """
 
-    def __init__(self, clock: Clock, term: Term) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        term: Term,
+        *,
+        ttl_seconds: float = 0.0,
+        renew: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Args:
+        ttl_seconds: what a renewal gives.
+        renew: has the lease renewed at once.
+        """
+        self._ttl_seconds = ttl_seconds
+        self._renew = renew
+        self._news = asyncio.Event()
         self._clock = clock
         self._term = term
         self._published = NONE
@@ -48,6 +69,21 @@ class Leadership:
         """Seconds until the deadline; zero or less when it has passed."""
         return self._term.deadline - self._clock.monotonic()
 
+    async def refresh(self) -> None:
+        """Before work that holds up the loop for a noticeable part of a lease: have it renewed if
+        more than a third of it is used, and return when it is, or after `PATIENCE_SECONDS`.
+
+        Without it, work after work that each held up the loop could use the lease up between a
+        renewal and its answer.
+        """
+        if self.remaining() >= FRESH_SHARE * self._ttl_seconds:
+            return
+        self._news.clear()
+        self._renew()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._news.wait()
+
     def note_published(self, version: EpochVersion) -> None:
         """The store confirmed this publication; a lower one found later is a roll-back."""
         self._published = max(self._published, version)
@@ -55,6 +91,7 @@ class Leadership:
     def renewed(self, term: Term) -> None:
         """Go on with `term`."""
         self._term = term
+        self._news.set()
 
     def end(self) -> None:
         """Never valid again."""

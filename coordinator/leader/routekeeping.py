@@ -42,13 +42,26 @@ TURN_SECONDS = 1.0
 leader's decisions nor repairs wait for ten thousand writes."""
 
 
-def wanted_routes(shard_map: ShardMap) -> dict[GroupKey, tuple[str, ...]]:
-    """The owners' addresses of each group."""
-    addresses = shard_map.addresses
+def wanted_routes(
+    shard_map: ShardMap, among: Iterable[GroupKey] | None = None
+) -> dict[GroupKey, tuple[str, ...]]:
+    """The owners' addresses of each group, or of those that are named."""
+    addresses, placements = shard_map.addresses, shard_map.placements
     return {
-        group: tuple(addresses[owner] for owner in placement.owners if owner in addresses)
-        for group, placement in shard_map.placements.items()
+        group: tuple(addresses[each] for each in placements[group].owners if each in addresses)
+        for group in (placements if among is None else among)
     }
+
+
+def changed_since(last: ShardMap | None, following: ShardMap) -> list[GroupKey] | None:
+    """The groups whose routes may be others than in `last`; None = all may, or some are gone."""
+    if last is None or last.version.epoch != following.version.epoch:
+        return None
+    before, after = last.placements, following.placements
+    if last.addresses != following.addresses or len(before) != len(after):
+        return None
+    changed = [group for group, placement in after.items() if before.get(group) is not placement]
+    return changed if all(group in before for group in changed) else None
 
 
 def _no_loads() -> Mapping[GroupKey, float]:
@@ -82,6 +95,7 @@ class RouteKeeper:
         self._urgent: dict[GroupKey, Route] = {}
         self._stamps: dict[GroupKey, Route] = {}
         self._complete = False
+        self._followed: ShardMap | None = None
         self._acts = 0
         self._right: tuple[Mapping[GroupKey, Route], int] | None = None
         self._turn = asyncio.Lock()
@@ -111,8 +125,12 @@ class RouteKeeper:
         """
         self._complete = True
         async with self._turn:
-            self._want(wanted_routes(shard_map), shard_map.version)
+            changed = changed_since(self._followed, shard_map)
+            self._followed = shard_map
+            self._want(wanted_routes(shard_map, changed), shard_map.version, all_of=changed is None)
         await self._catch_up(stamps=False)
+        if changed is not None:
+            return
         async with self._turn:
             gone = [group for group in self._written if group not in self._wanted]
             if gone:
@@ -207,8 +225,18 @@ class RouteKeeper:
         )
         return right
 
-    def _want(self, addresses: Mapping[GroupKey, tuple[str, ...]], version: EpochVersion) -> None:
-        """Note what shall stand, and which routes must be written for it."""
+    def _want(
+        self,
+        addresses: Mapping[GroupKey, tuple[str, ...]],
+        version: EpochVersion,
+        *,
+        all_of: bool = True,
+    ) -> None:
+        """Note what shall stand, and which routes must be written for it.
+
+        Args:
+            all_of: these are all that shall stand; else all others stay as they are noted.
+        """
         self._acts += 1
         urgent: dict[GroupKey, Route] = {}
         stamps: dict[GroupKey, Route] = {}
@@ -224,6 +252,10 @@ class RouteKeeper:
                 continue
             only_stamp = _same_addresses(written or self._standing.get(group), route)
             (stamps if only_stamp else urgent)[group] = route
+        if not all_of:
+            urgent = {g: r for g, r in self._urgent.items() if g not in wanted} | urgent
+            stamps = {g: r for g, r in self._stamps.items() if g not in wanted} | stamps
+            wanted = self._wanted | wanted
         self._wanted = wanted
         self._urgent, self._stamps = self._busy_first(urgent), self._busy_first(stamps)
 
@@ -258,8 +290,11 @@ class RouteKeeper:
         try:
             result = await self._routes.write(routes, term)
         except RouteError as error:
+            self._followed = None  # the next map has all that failed written again
             self._loud.warning("routes not written", error=error)
             return
+        if result.refused:
+            self._followed = None
         self._note(result)
         by_group = {route.group: route for route in routes}
         for group in (*result.written, *result.unchanged):
@@ -273,6 +308,7 @@ class RouteKeeper:
             try:
                 self._note(await self._routes.remove(batch, self._term()))
             except RouteError as error:
+                self._followed = None
                 self._loud.warning("routes not removed", error=error)
                 continue
             for group in batch:

@@ -379,3 +379,15 @@ async def test_a_follower_looks_when_the_lease_runs_out(play: Play) -> None:
     play.start()
     await asyncio.sleep(0.15)
     assert play.election.looks[1] - play.election.looks[0] == pytest.approx(0.101)
+
+
+async def test_a_leader_may_have_its_lease_renewed_before_its_time(play: Play) -> None:
+    """Half of it is used: it is renewed when the leader asks, not when that is due."""
+    play.start()
+    await asyncio.sleep(0.01)
+    leadership = play.leadership()
+    leadership.renewed(Term(ME, leadership.epoch, LoopClock().monotonic() + 1.0))
+    began = LoopClock().monotonic()
+    await leadership.refresh()
+    assert LoopClock().monotonic() == began
+    assert leadership.remaining() == pytest.approx(1.9)

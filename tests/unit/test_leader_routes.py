@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
 from coordinator.election.contract import Term
 from coordinator.leader.doubt import LeaseInDoubt
-from coordinator.leader.routekeeping import STAMP_BATCH, RouteKeeper
+from coordinator.leader.routekeeping import STAMP_BATCH, RouteKeeper, changed_since
 from coordinator.routes.contract import Route, WriteResult
 from fleet.errors import RouteError
 from fleet.model import (
@@ -343,3 +344,55 @@ async def test_a_lease_in_doubt_ends_the_batches_and_loses_nothing() -> None:
     for _ in range(5):
         await world.keeper.repair()
     assert set(await world.standing()) == set(many(600))
+
+
+async def test_of_the_next_map_only_placements_that_changed_are_looked_at() -> None:
+    """What is left of an earlier map stays noted; a map with other addresses is another matter."""
+    world = World()
+    first = a_map(EpochVersion(5, 1), a="w0", b="w0")
+    await world.keeper.follow(first)
+    moved = a_map(EpochVersion(5, 2), b="w1").placements[B]
+    second = replace(first, version=EpochVersion(5, 2), placements={**first.placements, B: moved})
+    assert changed_since(first, second) == [B]
+    await world.keeper.follow(second)
+    assert [route.group for route in world.routes.writes[-1]] == [B]
+    elsewhere = replace(second, version=EpochVersion(5, 3), addresses={"w0": "x:1", "w1": "y:1"})
+    assert changed_since(second, elsewhere) is None
+    await world.keeper.follow(elsewhere)
+    standing = await world.standing()
+    assert (standing["a"][0], standing["b"][0]) == (("x:1",), ("y:1",))
+
+
+async def test_what_could_not_be_written_is_written_with_the_next_map() -> None:
+    """Also where that map changes something else."""
+    world = World()
+    first = a_map(EpochVersion(5, 1), a="w0", b="w0")
+    world.routes.broken = True
+    await world.keeper.follow(first)
+    world.routes.broken = False
+    moved = a_map(EpochVersion(5, 2), b="w1").placements[B]
+    await world.keeper.follow(
+        replace(first, version=EpochVersion(5, 2), placements={**first.placements, B: moved})
+    )
+    standing = await world.standing()
+    assert (standing["a"][0], standing["b"][0]) == (("w0:9002",), ("w1:9002",))
+
+
+async def test_a_group_that_came_or_went_is_looked_for_among_all() -> None:
+    """As many groups as before, but others."""
+    before = a_map(EpochVersion(5, 1), a="w0")
+    assert changed_since(before, a_map(EpochVersion(5, 2), b="w0")) is None
+    assert changed_since(before, a_map(EpochVersion(6, 2), a="w0")) is None
+    assert changed_since(None, before) is None
+
+
+async def test_routes_that_were_all_right_are_compared_again_after_a_write() -> None:
+    """One that somebody else replaced is found, also where the look before found nothing."""
+    world = World()
+    await world.keeper.follow(a_map(EpochVersion(5, 1), a="w0"))
+    await world.keeper.repair()
+    await world.keeper.repair()
+    await world.put(Route(A, ("evil:1",), EpochVersion(5, 9)), epoch=5)
+    await world.keeper.repair()
+    assert (await world.standing())["a"][0] == ("w0:9002",)
+    assert world.stale == 1

@@ -32,9 +32,9 @@ format: setup ## rewrite the code in the house format
 	$(BIN)/ruff format .
 
 tools: setup ## the Kubernetes control plane that tests run on, kustomize, h2spec, gRPC clients (needs Go; 12-18 min, once)
-	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m tests.kustomize
 	$(BIN)/python -m tests.go_tools
+	$(BIN)/python -m tests.control_plane.build
 
 test: setup ## unit, contract, simulation, integration (real Valkey, Envoy, API server), end-to-end tests
 	$(BIN)/python -m pytest tests/unit tests/contract tests/sim tests/integration tests/e2e $(ARGS)

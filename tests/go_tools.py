@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 _BUILD_SECONDS = 900.0
+"""Of one program; a module proxy that takes connections and never answers ends there."""
 
 
 class NoTool(Exception):
@@ -56,7 +57,7 @@ def build(tool: Tool) -> Path:
     """Build it unless it is there.
 
     Raises:
-        NoTool: Go is missing, or the build failed.
+        NoTool: Go is missing, or the build failed or took too long.
     """
     target = tool.cached()
     if target.exists():
@@ -66,13 +67,17 @@ def build(tool: Tool) -> Path:
         raise NoTool(f"no {tool.name}: Go is missing, which builds it")
     target.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "GOBIN": str(target.parent), "GOFLAGS": "-p=2", "CGO_ENABLED": "0"}
-    done = subprocess.run(
-        [go, "install", f"{tool.module}@{tool.version}"],
-        env=environment,
-        capture_output=True,
-        timeout=_BUILD_SECONDS,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [go, "install", f"{tool.module}@{tool.version}"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_BUILD_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NoTool(f"no {tool.name}: not built within {_BUILD_SECONDS:g} s") from None
     if done.returncode != 0:
         raise NoTool(f"no {tool.name}: {done.stderr.decode(errors='replace')[-500:]}")
     return target

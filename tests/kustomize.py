@@ -6,36 +6,29 @@ minute, once). Where there is none, `rendered` raises `NoKustomize` with the rea
 """
 
 import functools
-import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import yaml
 
 from fleet.kube.contract import Raw
+from tests import go_tools
 
-VERSION = "v5.8.1"
-MODULE = f"sigs.k8s.io/kustomize/kustomize/v5@{VERSION}"
+KUSTOMIZE: Final = go_tools.Tool("kustomize", "sigs.k8s.io/kustomize/kustomize/v5", "v5.8.1")
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 OVERLAYS = ("cluster-wide", "single-namespace", "external-redis", "redis-sentinel")
 
 _RENDER_SECONDS = 60.0
-_BUILD_SECONDS = 900.0
 
 
 class NoKustomize(Exception):
     """Nothing here renders manifests; the message says why."""
-
-
-def cached() -> Path:
-    """Where our own build is, or would be."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "epp-fleet" / "kustomize" / VERSION / "kustomize"
 
 
 def find() -> tuple[str, ...]:
@@ -48,38 +41,10 @@ def find() -> tuple[str, ...]:
         found = shutil.which(program)
         if found:
             return (found, *words)
-    if cached().exists():
-        return (str(cached()), "build")
-    raise NoKustomize(
-        "no kustomize: neither kustomize nor kubectl is on the PATH, and none is in the cache "
-        "(`make tools` builds it, which needs Go)"
-    )
-
-
-def build() -> Path:
-    """Build our own unless it is there.
-
-    Raises:
-        NoKustomize: Go is missing, or the build failed.
-    """
-    target = cached()
-    if target.exists():
-        return target
-    go = shutil.which("go")
-    if go is None:
-        raise NoKustomize("no kustomize: Go is missing, which builds it")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "GOBIN": str(target.parent), "GOFLAGS": "-p=2", "CGO_ENABLED": "0"}
-    done = subprocess.run(
-        [go, "install", MODULE],
-        env=environment,
-        capture_output=True,
-        timeout=_BUILD_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise NoKustomize(f"no kustomize: {done.stderr.decode(errors='replace')[-500:]}")
-    return target
+    try:
+        return (str(go_tools.find(KUSTOMIZE)), "build")
+    except go_tools.NoTool as missing:
+        raise NoKustomize(f"{missing}; neither kustomize nor kubectl is on the PATH") from None
 
 
 @functools.cache
@@ -121,8 +86,8 @@ def main() -> int:
         where = " ".join(find())
     except NoKustomize:
         try:
-            where = str(build())
-        except NoKustomize as missing:
+            where = str(go_tools.build(KUSTOMIZE))
+        except go_tools.NoTool as missing:
             where = str(missing)
     sys.stdout.write(f"{where}\n")
     return 0

@@ -22,12 +22,14 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent
 PROGRESS_SECONDS = 30.0
+STALLED_SECONDS = 900.0
+"""Without a line of Go's: only a module proxy that never answers is silent for so long."""
 
 Say = Callable[[str], None]
 
 
 class CannotBuild(Exception):
-    """There is no Go, or it failed; the message says what to do."""
+    """There is no Go, or it failed or came to a halt; the message says what to do."""
 
 
 def cached_binary() -> Path:
@@ -112,14 +114,21 @@ def _compile(go: str, binary: Path, say: Say) -> None:
 
 
 def _watch_over(process: subprocess.Popen[bytes], log: Path, started: float, say: Say) -> None:
+    seen, moved = 0, started
     while True:
         try:
             process.wait(PROGRESS_SECONDS)
         except subprocess.TimeoutExpired:
-            lines = log.read_bytes().splitlines()
+            lines, now = log.read_bytes().splitlines(), time.monotonic()
             compiled = sum(not line.startswith(b"go: ") for line in lines)
-            minutes = (time.monotonic() - started) / 60
-            say(f"  {minutes:.1f} min: {compiled} packages of about 2,500")
+            say(f"  {(now - started) / 60:.1f} min: {compiled} packages of about 2,500")
+            if len(lines) > seen:
+                seen, moved = len(lines), now
+            elif now - moved >= STALLED_SECONDS:
+                raise CannotBuild(
+                    f"go build said nothing for {STALLED_SECONDS:g} s ({log}): is the module "
+                    "proxy reachable?"
+                ) from None
         else:
             return
 

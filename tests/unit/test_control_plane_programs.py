@@ -112,6 +112,17 @@ def test_a_build_that_fails(cache: Path) -> None:
     assert not cached_binary().exists()
 
 
+def test_a_build_that_comes_to_a_halt(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module proxy that never answers holds nobody for ever: Go is ended, and who waits is told
+    where to look."""
+    monkeypatch.setattr(building, "PROGRESS_SECONDS", 0.01)
+    monkeypatch.setattr(building, "STALLED_SECONDS", 0.05)
+    program(cache / "bin" / "go", "exec /bin/sleep 600")
+    with pytest.raises(CannotBuild, match=r"said nothing.*is the module proxy reachable"):
+        build(print)
+    assert not cached_binary().exists()
+
+
 def test_two_builders(cache: Path) -> None:
     """The second waits, says so, and uses what the first made."""
     program(cache / "bin" / "go", "echo built twice >&2; exit 1")

@@ -158,9 +158,9 @@ def harm(said: bytes, harms: Sequence[Harm]) -> bytes:
         at = one.at % len(whole)
         frame = bytearray(whole[at])
         if one.how == "type":
-            frame[3] = one.value % 12
+            frame[3:4] = bytes([one.value % 12])  # also of a frame that was truncated before
         elif one.how == "flags":
-            frame[4] = one.value % 256
+            frame[4:5] = bytes([one.value % 256])
         elif one.how == "length":
             frame[0:3] = (one.value % (1 << 15)).to_bytes(3, "big")
         elif one.how == "stream":

@@ -18,6 +18,7 @@ from tests.sim.faults import make_plan
 from tests.sim.found import FOUND
 from tests.sim.mutations import MUTATIONS, mutated
 from tests.sim.run import Outcome, run
+from tests.sim.scripts import SCRIPTS, throws
 from tests.sim.shrink import report, shrink
 
 HASH_SEED = "0"
@@ -89,7 +90,7 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[tuple[int, Outcome]]:
 
 
 def many(first: int, count: int, jobs: int, most_seconds: float) -> int:
-    """Run seeds, for as long as there is time; returns the exit code."""
+    """Run seeds; returns the exit code. Not to have run them all in time is a failure, too."""
     totals, began, said = Totals(), time.monotonic(), 0.0
     for seed, outcome in _outcomes(range(first, first + count), jobs):
         totals.add(seed, outcome)
@@ -104,7 +105,9 @@ def many(first: int, count: int, jobs: int, most_seconds: float) -> int:
             said = took
             sys.stderr.write(f"{totals.seeds} of {count} seeds, {took:.0f} s\n")
     sys.stdout.write(totals.table(time.monotonic() - began) + "\n")
-    return 1 if totals.failures else 0
+    if totals.seeds < count and not totals.failures:
+        sys.stdout.write(f"only {totals.seeds} of {count} seeds within {most_seconds:.0f} s\n")
+    return 1 if totals.failures or totals.seeds < count else 0
 
 
 def single(seed: int, lines: int) -> int:
@@ -125,17 +128,27 @@ def hashes(seeds: Sequence[int]) -> int:
     return 0
 
 
-def mutation(name: str) -> int:
-    """Run plans with a fault in the code until one finds it; prints seed and invariant."""
-    found: dict[str, object] = {"seed": None, "invariant": None, "what": ""}
-    with mutated(name):
-        for plan in MUTATIONS[name].plans():
-            broken = run(plan).violation
-            if broken is not None:
-                found = {"seed": plan.seed, "invariant": broken.invariant, "what": broken.what}
-                break
+def _mutation(name: str) -> tuple[str, dict[str, object]]:
+    """What finds a fault in the code, and what the very same run is without it."""
+    found: dict[str, object] = {"seed": None, "invariant": None, "what": "", "without": None}
+    began = time.process_time()
+    for plan in throws(SCRIPTS[name]):
+        with mutated(name):
+            broken = run(plan, collect=False).violation
+        if broken is not None:
+            sound = run(plan, collect=False).violation
+            found["seed"], found["without"] = plan.seed, None if sound is None else str(sound)
+            found |= {"invariant": broken.invariant, "what": broken.what}
+            break
+    return name, found | {"seconds": round(time.process_time() - began, 2)}
+
+
+def mutations(names: Sequence[str], jobs: int) -> int:
+    """Look for faults put into the code, each in a process of its own; prints what was found."""
+    with get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+        found = dict(pool.imap(_mutation, names, chunksize=1))
     sys.stdout.write(json.dumps(found) + "\n")
-    return 0 if found["seed"] is not None else 1
+    return 0 if all(each["seed"] is not None for each in found.values()) else 1
 
 
 def found_before() -> int:
@@ -154,11 +167,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=300, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
-    parser.add_argument("--seconds", type=float, default=86_400.0, help="begin none after these")
+    parser.add_argument("--seconds", type=float, default=86_400.0, help="at most; fails if too few")
     parser.add_argument("--seed", type=int, help="run this one seed and show its trace")
     parser.add_argument("--lines", type=int, default=400, help="lines of that trace")
     parser.add_argument("--hashes", type=int, nargs="+", help="run these and print their hashes")
-    parser.add_argument("--mutation", choices=sorted(MUTATIONS), help="with this fault in the code")
+    parser.add_argument(
+        "--mutations", nargs="*", metavar="NAME", help="find these faults in the code, or all"
+    )
     parser.add_argument("--found", action="store_true", help="scripts that found faults before")
     args = parser.parse_args(argv)
     gc.collect()
@@ -167,8 +182,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return hashes(args.hashes)
     if args.found:
         return found_before()
-    if args.mutation:
-        return mutation(args.mutation)
+    if args.mutations is not None:
+        return mutations(args.mutations or list(MUTATIONS), args.jobs)
     if args.seed is not None:
         return single(args.seed, args.lines)
     return many(args.first, args.seeds, args.jobs, args.seconds)

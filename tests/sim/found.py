@@ -1,5 +1,7 @@
 """Scripts that found a fault in the code, named after it; each must hold now."""
 
+from dataclasses import replace
+
 from tests.sim.faults import Fault, Plan
 
 
@@ -47,5 +49,28 @@ FOUND: dict[str, Plan] = {
         Fault(13.35, "vanish leader", 718, 4.0),
         Fault(16.81, "worker leaves", 201, 0.0),
         Fault(17.47, "store restarts empty", 945, 1.0),
+    ),
+    "a quarantined group stayed with who had died, since all others were leaving": replace(
+        _plan(
+            59,
+            15.24,
+            Fault(7.75, "worker leaves", 161),
+            Fault(9.86, "pool goes", 116),
+            Fault(10.92, "vanish worker", 312, 2.16),
+            Fault(12.83, "crash worker", 948, 0.28),
+            slow_network=True,
+        ),
+        coordinators=3,
+        groups=6,
+    ),
+    "a fail-over of the store lost renewals, and two led": replace(
+        _plan(
+            1,
+            12.0,
+            Fault(7.0, "store fails over", 0, 2.3),
+            Fault(9.0, "cut leader from store", 2, 1.5),
+            files=True,
+        ),
+        groups=6,
     ),
 }

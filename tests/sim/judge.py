@@ -14,6 +14,7 @@ I8  Losing the store and the coordinators changes nothing for groups that are pl
 
 from dataclasses import dataclass
 
+from epp_worker.stopping import stop_limits
 from tests.sim.faults import COORDINATION, WORKER
 from tests.sim.fleet import Fleet, index_of
 from tests.sim.gateway import Request
@@ -122,9 +123,18 @@ class Judge:
             f"a stream of {request.group} to {worker}, begun at {request.started:.3f}: {why}",
         )
 
+    def _left_late(self, life: WorkerLife) -> bool:
+        """It was told to stop and nobody could take over for as long as a hand-over may take: that
+        is shorter here than a connection that is cut lasts."""
+        waited = life.closed - life.told
+        late = waited >= stop_limits(life.settings).hand_over
+        return late and self.tape.since(COORDINATION, life.closed) < waited
+
     def _excused(self, request: Request, why: str) -> bool:
         """Whether a fault of a worker, or the pool itself, explains it."""
         fleet, group = self.fleet, request.group
+        if request.life is not None and self._left_late(request.life):
+            return True
         if group not in fleet.pools or fleet.world.now - fleet.pools[group] < RECOVERED_SECONDS:
             return True
         if self.tape.since(WORKER, request.started) < RECOVERED_SECONDS:

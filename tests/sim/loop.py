@@ -217,6 +217,7 @@ class World:
         """Let everything happen up to a moment, or until `stop` says so between two moments."""
         ready, heap = self.ready, self._heap
         enter: Callable[[Any], None] = asyncio._set_running_loop
+        inside: Process | None = None
         try:
             while True:
                 if ready:
@@ -232,7 +233,9 @@ class World:
                     process.keep(handle)
                     continue
                 self.steps += 1
-                enter(process.loop)
+                if process is not inside:
+                    enter(process.loop)
+                    inside = process
                 try:
                     handle.callback(*handle.args)
                 except Exception as error:

@@ -36,6 +36,8 @@ class MapRules:
         self._stood_still: dict[str, float] = {}
         self._impaired: dict[str, float] = {}
         self._since: dict[str, float] = {}
+        self._alone: dict[str, float] = {}
+        self._beats: dict[str, float] = {}
 
     def published(self, guard: Guard, publication: Publication) -> None:
         """A map is in the store."""
@@ -60,8 +62,13 @@ class MapRules:
         for name, coordinator in fleet.coordinators.items():
             if not coordinator.process.running:
                 self._stood_still[name] = now
+        for name, (_, beaten) in fleet.store.memory.state.beats.items():
+            self._beats[name] = beaten  # the leader has the dead forgotten before it says so
         for name, life in fleet.workers.items():
-            if not (life.process.running and life.up) or fleet.network.cut_from(name):
+            runs, network = life.process.running and life.up, fleet.network
+            if not runs or network.is_cut(name, STORE) or network.is_cut(STORE, name):
+                self._alone[name] = now
+            if not runs or network.cut_from(name):
                 if now - self._impaired.get(name, -10.0) > 0.5:
                     self._since[name] = now
                 self._impaired[name] = now
@@ -186,7 +193,8 @@ class MapRules:
             tape.break_(
                 "I6", f"{group} moved from {source}, which lives, to {target}: {reason.value}"
             )
-        if lives and target is not None and target != before.moving_to:
+        # Past its deadline a move goes to a warm stand-by, if there is one.
+        if lives and target is not None and target not in (before.moving_to, before.standby):
             tape.break_("I6", f"{group} moved to {target}, meant for {before.moving_to}")
         if lives and target is not None and reason in PLANNED:
             self._made_before(shard_map, group, target)
@@ -258,7 +266,7 @@ class MapRules:
             or network.is_cut(leader, STORE)
             or network.is_cut(STORE, leader)
         )
-        beat = store.memory.state.beats.get(dead.id)
-        back = now - self._impaired.get(dead.id, -10.0) < 0.5  # its beat may not have been read yet
-        if known and not back and beat is not None and now - beat[1] < ttl / 2:
+        # Its beat may not have been read yet, if it was not reached until now: not by anybody.
+        unread = now - self._alone.get(dead.id, -10.0) < 0.5
+        if known and not unread and now - self._beats.get(dead.id, -10.0) < ttl / 2:
             self._tape.break_("I6", f"{dead.id} beats, declared dead")

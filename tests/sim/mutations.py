@@ -1,7 +1,7 @@
 """Faults put into the code on purpose: the simulation is worth something if it finds them.
 
 Each replaces one small piece of the real code while a run lasts, and says which invariants may be
-the first to break.
+the first to break. `tests.sim.scripts` has the faults that show each.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ from epp_worker.holds import judge as _judge
 from epp_worker.process import ExtProc
 from epp_worker.worker import Worker
 from fleet.model import Endpoint, Member, Pool, Signal
-from tests.sim.faults import Fault, Plan, make_plan
-from tests.sim.found import FOUND
+from fleet.store.contract import Guard, Lease
 from tests.sim.routes import SimRoutes
+from tests.sim.store import SimStore
 
 Patch = Callable[[ExitStack], None]
 
@@ -53,22 +53,10 @@ class Mutation:
     Attributes:
         breaks: invariants of which one must be the first to break.
         apply: puts it in; the stack takes it out.
-        script: that shows it, for what needs several faults together; tried first.
-        hint: a seed that found it once; tried next.
-        within: seeds of which one must find it.
     """
 
     breaks: tuple[str, ...]
     apply: Patch
-    script: Plan | None = None
-    hint: int = 0
-    within: int = 60
-
-    def plans(self) -> Iterator[Plan]:
-        if self.script is not None:
-            yield self.script
-        yield make_plan(self.hint)
-        yield from map(make_plan, range(self.within))
 
 
 def _put(*places: tuple[Any, str, Any]) -> Patch:
@@ -88,6 +76,12 @@ def _no_floor(kind: Any) -> Any:
         return found
 
     return acquire
+
+
+async def _unconfirmed(self: Any, guard: Guard, *, ttl_seconds: float) -> Lease:
+    """The primary alone has it."""
+    found: Lease = await self._call(lambda store: store.renew(guard, ttl_seconds=ttl_seconds))
+    return found
 
 
 async def _release_first(self: Any, term: Term) -> bool:
@@ -215,37 +209,6 @@ def _drop_at_once(self: Any, group: Any, now: float) -> bool:
     return True
 
 
-def _script(horizon: float, *faults: Fault, lease: bool = False, groups: int = 16) -> Plan:
-    return Plan(
-        seed=1,
-        coordinators=2,
-        workers=3,
-        groups=groups,
-        files=True,
-        lease=lease,
-        slow_network=False,
-        horizon=horizon,
-        faults=faults,
-    )
-
-
-NOBODY_REMEMBERS = _script(
-    14.0,
-    Fault(8.0, "store restarts empty", 0, 0.8),
-    Fault(8.1, "crash coordinator", 0, 0.4),
-    Fault(8.2, "crash coordinator", 0, 0.4),
-)
-STORE_AWAY = _script(
-    16.0, Fault(8.0, "store down", 0, 5.0), Fault(9.0, "cut leader from worker", 2, 1.2), lease=True
-)
-HEARSAY = FOUND["what peers remembered of who a worker was won over the map"]
-PAUSED_WHILE_WRITING = _script(
-    20.0,
-    Fault(8.0, "routes slow", 9, 9.0),
-    Fault(8.5, "crash worker", 0, 6.0),
-    Fault(8.8, "pause leader", 0, 5.0),
-)
-
 MUTATIONS: dict[str, Mutation] = {
     "epoch from its home alone": Mutation(
         ("I2", "END", "I3"),
@@ -253,7 +216,6 @@ MUTATIONS: dict[str, Mutation] = {
             (StoreElection, "acquire", _no_floor(StoreElection)),
             (KubeLeaseElection, "acquire", _no_floor(KubeLeaseElection)),
         ),
-        hint=32,
     ),
     "lease released before the work stops": Mutation(
         ("I2",), _put((Candidate, "_reign", _release_first))
@@ -261,26 +223,19 @@ MUTATIONS: dict[str, Mutation] = {
     "deadline of the lease not looked at": Mutation(
         ("I2",),
         _put((Leadership, "valid", lambda self: not self._ended)),
-        hint=10,
     ),
-    "an emptied home is free": Mutation(
-        ("I2",), _put((Candidate, "_free", _free_at_once)), hint=18
-    ),
+    "renewals that no replica has": Mutation(("I2",), _put((SimStore, "renew", _unconfirmed))),
+    "an emptied home is free": Mutation(("I2",), _put((Candidate, "_free", _free_at_once))),
     "absent from the store is dead": Mutation(
         ("I6",),
         _put((Membership, "store_seen", _absent_is_dead)),
-        hint=4,
     ),
-    "first map without settling": Mutation(
-        ("I3", "I8"), _put((term_module, "settled", _always)), script=NOBODY_REMEMBERS
-    ),
+    "first map without settling": Mutation(("I3", "I8"), _put((term_module, "settled", _always))),
     "break before make": Mutation(("I4", "I8"), _put((_Step, "_holds", _always))),
     "one silent channel kills": Mutation(
         ("I6", "I4", "I8"), _put((Life, "silent", _by_control_alone))
     ),
-    "unknown beats are silence": Mutation(
-        ("I6",), _put((Life, "silent", _unknown_is_silent)), script=STORE_AWAY
-    ),
+    "unknown beats are silence": Mutation(("I6",), _put((Life, "silent", _unknown_is_silent))),
     "a worker is its name": Mutation(
         ("I3", "I7"),
         _put(
@@ -288,13 +243,12 @@ MUTATIONS: dict[str, Mutation] = {
             (transitions, "survivors", _alive_by_name),
             (targets, "survivors", _alive_by_name),
         ),
-        hint=7,
     ),
     "who came back inherits by name": Mutation(
-        ("I7",), _put((recall, "completed", _heirs_by_name)), hint=22
+        ("I7",), _put((recall, "completed", _heirs_by_name))
     ),
     "who heard the leader is newer than the map": Mutation(
-        ("I6",), _put((recall, "completed", _newer_by_hello)), script=HEARSAY
+        ("I6",), _put((recall, "completed", _newer_by_hello))
     ),
     "worker takes a lower epoch": Mutation(
         ("I1", "I2"),
@@ -302,34 +256,28 @@ MUTATIONS: dict[str, Mutation] = {
             (holdings_module, "judge", _any_epoch),
             (control_server, "admit", lambda *_: Admission.ADMIT),
         ),
-        hint=23,
     ),
     "worker takes an older share": Mutation(
         ("I2",),
         _put((holdings_module, "judge", _any_version)),
-        hint=42,
     ),
     "routes never looked at again": Mutation(
         ("I1", "I3", "END"),
         _put((RouteKeeper, "repair", _no_repair)),
-        hint=33,
     ),
     "routes written without a fence": Mutation(
         ("I1",),
         _put((SimRoutes, "_judge", _nobody), (candidate_module, "_stop", _not_stopped)),
-        script=PAUSED_WHILE_WRITING,
     ),
-    "warm stand-by passed over": Mutation(("I3",), _put((transitions, "heir", _nobody)), hint=3),
+    "warm stand-by passed over": Mutation(("I3",), _put((transitions, "heir", _nobody))),
     "drain ends before the hand-over": Mutation(
         ("I4", "I8"),
         _put((stopping, "next_step", lambda *_: Next.LEAVE)),
-        hint=22,
     ),
     "nobody is sent away": Mutation(("END",), _put((Farewells, "stray", _never))),
     "the dead go on as who they were": Mutation(
         ("END", "I3", "I7"),
         _put((Worker, "rejoin", _old_incarnation)),
-        hint=12,
     ),
     "picks among all pods": Mutation(("I5",), _put((Catalogue, "endpoints", _any_endpoint))),
     "lost groups dropped at once": Mutation(
@@ -339,7 +287,6 @@ MUTATIONS: dict[str, Mutation] = {
             (_Step, "_drained", _always),
             (ExtProc, "forward_by", _nobody),
         ),
-        hint=5,
     ),
 }
 

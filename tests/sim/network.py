@@ -181,7 +181,7 @@ class Network:
 
     def cut_from(self, name: str) -> bool:
         """Whether any cut concerns this name."""
-        return any(name in pair for pair in self._cuts)
+        return bool(self._cuts) and any(name in pair for pair in self._cuts)
 
     def _starve(self, pair: tuple[str, str], stalled: list[Callable[[], None]]) -> None:
         if self._stalled.get(pair) is not stalled:

@@ -83,7 +83,10 @@ class RouteRules:
                 self._tape.break_("I1", f"a stale route of {group} stands since {since:.3f}")
         for group, came in self._fleet.pools.items():
             why = self._why_bad(group)
-            if why is None or not healthy or self._confined(group):
+            confined = why is not None and self._confined(group)
+            if confined:
+                self._wrong[group] = now
+            if why is None or not healthy or confined:
                 self._bad.pop(group, None)
                 continue
             if self._tape.since(WORKER, now) < 2 * SUSPICIOUS_SECONDS:

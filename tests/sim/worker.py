@@ -165,6 +165,8 @@ class WorkerLife:
         self.connections: dict[GatewayConnection, None] = {}
         self.worker: Worker
         self.requests: dict[Request, Gateway] = {}
+        self.told = float("inf")
+        """When it was told to stop."""
         self.closed = float("inf")
         """When it began to refuse new connections."""
         self.up = False
@@ -218,6 +220,7 @@ class WorkerLife:
 
     def leave(self) -> None:
         """SIGTERM; called outside."""
+        self.told = self.world.now
         self.process.call(lambda: self._drain.set())
 
     def _exit(self, how: str) -> None:

@@ -81,6 +81,7 @@ class RefusalReason(StrEnum):
     PICKER_KIND = "UnsupportedEndpointPicker"
     ALSO_SERVE = "InvalidAlsoServe"
     PIN = "InvalidPin"
+    RESPONSE_PHASE = "InvalidResponsePhase"
     EXTERNAL_NAME = "ServiceIsExternalName"
     SELECTOR = "ServiceHasSelector"
     FOREIGN_SLICES = "ServiceHasForeignSlices"

@@ -17,7 +17,7 @@ from epp_worker.scheduling.scheduler import PoolView, Scheduler
 from epp_worker.scheduling.state_origins import Origins
 from epp_worker.scheduling.state_slots import ListedSlot, NewSlot, StateSlot, seen_tables
 from epp_worker.scheduling.subset import join, split_address
-from fleet.model.pools import Endpoint, Pool
+from fleet.model.pools import RESPONSE_PHASE, Endpoint, Pool
 from fleet.model.rewrites import NO_INTENTS, Intents
 
 log = logging.getLogger(__name__)
@@ -34,11 +34,6 @@ STALE_AFTER_SECONDS = 90.0
 NO_ENDPOINTS = "rejected-no-endpoints"
 _NO_READY = Refusal(503, NO_ENDPOINTS, "The pool has no ready endpoint.")
 _NOT_ALLOWED = Refusal(503, NO_ENDPOINTS, "No ready endpoint of the pool is in the allowed subset.")
-
-
-RESPONSE_PHASE = "epp-fleet.dev/response-phase"
-"""Annotation of a pool: a `ResponsePhase`."""
-
 
 _PHASES = frozenset(ResponsePhase)
 

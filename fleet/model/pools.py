@@ -11,6 +11,11 @@ from fleet.model.identity import GroupKey, PoolId, PoolRef, PoolReference, host_
 ALSO_SERVE = "epp-fleet.dev/also-serve"
 """Annotation of a pool: a second Service that leads to it, while gateways move over."""
 
+RESPONSE_PHASE = "epp-fleet.dev/response-phase"
+"""Annotation of a pool: one of `RESPONSE_PHASES`; what its streams do after the pick."""
+
+RESPONSE_PHASES = ("track", "detach", "drain")
+
 ENGINE_LABELS = ("llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type")
 """Labels of a pod that name its inference engine, by rank."""
 

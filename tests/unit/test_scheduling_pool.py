@@ -8,9 +8,9 @@ import pytest
 
 from epp_worker.scheduling.contract import Pick, PickRequest, Refusal, ResponsePhase
 from epp_worker.scheduling.endpoint import EndpointState
-from epp_worker.scheduling.pool import RESPONSE_PHASE, PoolState
+from epp_worker.scheduling.pool import PoolState
 from fleet.model.identity import PoolRef
-from fleet.model.pools import Endpoint, Pool
+from fleet.model.pools import RESPONSE_PHASE, RESPONSE_PHASES, Endpoint, Pool
 
 POOL = Pool(PoolRef("ns", "pool"), "uid", {"app": "a"}, (8000,), None)
 
@@ -310,3 +310,8 @@ def test_what_a_pool_says_of_the_response_phase(caplog: pytest.LogCaptureFixture
         found.append(state.response_phase)
     assert found == [ResponsePhase.DETACH, None, None]
     assert [record.message for record in caplog.records] == ["annotation not understood"]
+
+
+def test_the_phases_that_pools_may_name_are_those_that_there_are() -> None:
+    """What coordinators take for an annotation, workers do too."""
+    assert set(RESPONSE_PHASES) == set(ResponsePhase)

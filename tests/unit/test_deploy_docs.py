@@ -9,7 +9,9 @@ import yaml
 from coordinator.ownership import RefusalReason
 from fleet.cli.main import main
 from fleet.kube.names import CONTROLLER_NAME, FLEET_LABEL
-from fleet.model.pools import ALSO_SERVE
+from fleet.model.pins import PIN
+from fleet.model.pools import ALSO_SERVE, RESPONSE_PHASE
+from fleet.picking.choice import PROFILE
 from fleet.settings.fields import all_fields
 from fleet.sources.contract import Kind
 from fleet.sources.identify import identify
@@ -143,3 +145,10 @@ def test_the_documented_grace_and_replicas() -> None:
     assert targets["epp_fleet_streams_open"]["averageValue"] == "4000"
     assert "60 %" in TEXT
     assert "4,000 open streams" in TEXT
+
+
+def test_annotations_are_those_that_are_read() -> None:
+    """The table of a pool's annotations has each of them, and none that nobody reads."""
+    rows = set(re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \|$", TEXT, re.MULTILINE))
+    read = (ALSO_SERVE, CONTROLLER_NAME, PIN, PROFILE, RESPONSE_PHASE)
+    assert {f"epp-fleet.dev/{name}" for name in rows} == set(read)

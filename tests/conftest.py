@@ -1,5 +1,5 @@
 """For all tests: no event loop but those that pytest-asyncio runs and closes; logging as it was;
-gRPC's core is quiet."""
+gRPC's core is quiet; Hypothesis judges no example by how long it took."""
 
 import asyncio
 import logging
@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # gRPC's core writes lines of its own to stderr, past pytest's capture, when a peer says goodbye. It
 # reads this when it starts; the programs set it for themselves.
@@ -15,6 +16,12 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 # pytest-asyncio asks for the thread's current loop. Before the first call of set_event_loop Python
 # would create one for it, which nobody closes, and warnings are errors.
 asyncio.set_event_loop(None)
+
+# A busy machine is no fault. With CI in the environment the parent tries the same examples always.
+settings.register_profile(
+    "busy", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("busy")
 
 
 @pytest.fixture(autouse=True)

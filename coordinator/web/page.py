@@ -1,9 +1,9 @@
-"""The shard map as a page: one table without scripts or outside assets, which reloads itself."""
+"""Workers and shard map as a page: tables without scripts or outside assets, which reload."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
-from coordinator.web.documents import MapDocument, PoolDocument
+from coordinator.web.documents import MapDocument, PoolDocument, WorkerDocument
 
 REFRESH_SECONDS = 2
 MAX_ROWS = 1000
@@ -15,23 +15,26 @@ _STYLE = (
     "body{font:14px system-ui,sans-serif;margin:2em;color-scheme:light dark}"
     "table{border-collapse:collapse}th,td{text-align:left;padding:.2em .8em;"
     "border-bottom:1px solid #8884}td{white-space:nowrap}"
-    ".unowned,.quarantined{color:#c00;font-weight:bold}"
+    ".unowned,.quarantined,.dead,.suspect{color:#c00;font-weight:bold}"
 )
 _LINKS = (
     'As JSON: <a href="/api/v1/map">map</a>, <a href="/api/v1/workers">workers</a>. '
     'For Prometheus: <a href="/metrics">metrics</a>.'
 )
+_WORKER_COLUMNS = ("Worker", "State", "Owned", "Stand-by", "Load", "Seen")
 _COLUMNS = ("Pool", "Group", "Phase", "Owner", "Stand-by", "Reason", "Since")
 
 
-def render(document: MapDocument | None, coordinator: str) -> str:
+def render(
+    document: MapDocument | None, coordinator: str, workers: Sequence[WorkerDocument] = ()
+) -> str:
     """The whole page.
 
     Args:
         document: None before the first map.
         coordinator: id of the replica that answers.
     """
-    body = "<p>No shard map yet.</p>" if document is None else _body(document)
+    body = "<p>No shard map yet.</p>" if document is None else _body(document, workers)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}">'
@@ -41,22 +44,44 @@ def render(document: MapDocument | None, coordinator: str) -> str:
     )
 
 
-def _body(document: MapDocument) -> str:
+def _body(document: MapDocument, workers: Sequence[WorkerDocument]) -> str:
     leader = "none" if document.leader is None else document.leader.id
     shown, total = document.pools[:MAX_ROWS], len(document.pools)
     summary = (
         f"<p>Fleet {escape(document.fleet)}, map {document.epoch}.{document.version} of "
-        f"{escape(document.published_at)}, leader {escape(leader)}, {total} pools.</p>"
+        f"{escape(document.published_at)}, leader {escape(leader)}, {total} pool{'' if total == 1 else 's'}.</p>"
     )
-    rest = f"<p>{total - len(shown)} more in the API.</p>" if total > len(shown) else ""
-    rows = "".join(_row(pool) for pool in shown)
-    head = f"<thead>{_cells('th', _COLUMNS)}</thead>"
-    return f"{summary}{_missing(document)}<table>{head}<tbody>{rows}</tbody></table>{rest}"
+    return (
+        f"{summary}{_missing(document)}"
+        f"{_table(_WORKER_COLUMNS, map(_worker_row, workers[:MAX_ROWS]))}{_more(len(workers))}<br>"
+        f"{_table(_COLUMNS, map(_row, shown))}{_more(total)}"
+    )
+
+
+def _table(columns: Sequence[str], rows: Iterable[str]) -> str:
+    head = f"<thead>{_cells('th', columns)}</thead>"
+    return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"
+
+
+def _more(total: int) -> str:
+    return f"<p>{total - MAX_ROWS} more in the API.</p>" if total > MAX_ROWS else ""
 
 
 def _missing(document: MapDocument) -> str:
     missing = sum(1 for pool in document.pools if not pool.owners)
     return f'<p class="unowned">{missing} without owner.</p>' if missing else ""
+
+
+def _worker_row(worker: WorkerDocument) -> str:
+    values = (
+        worker.id,
+        f"{worker.state}: {worker.why}" if worker.why else worker.state,
+        str(worker.owned),
+        str(worker.standby),
+        f"{worker.load:.1f}",
+        f"{worker.epoch}.{worker.version}",
+    )
+    return _cells("td", values, escape(worker.state))
 
 
 def _row(pool: PoolDocument) -> str:

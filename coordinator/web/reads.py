@@ -165,7 +165,8 @@ class Reads:
     async def page(self, request: web.Request) -> web.Response:
         """The shard map for people."""
         rendered = await self._current()
-        text = render(None if rendered is None else rendered.document, self._view.id)
+        workers = workers_document(self._view.members()).workers
+        text = render(None if rendered is None else rendered.document, self._view.id, workers)
         return web.Response(
             text=text,
             content_type="text/html",

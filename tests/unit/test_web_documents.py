@@ -171,6 +171,26 @@ def test_the_page_shows_what_is_where() -> None:
     assert "No shard map yet" in render(None, "coordinator-1")
 
 
+def test_the_page_shows_the_workers_too() -> None:
+    """What each owns, and of whom is unwell why; their words are escaped as all others."""
+    addresses = Addresses("h:9002", "h:9003", "h:9004", "h:9090")
+    load = Load(streams_per_second=12.3456, streams_open=4, loop_lag_ms=0.25)
+    member = Member(
+        id="worker-0", incarnation="i", addresses=addresses, seen=EpochVersion(3, 16), load=load
+    )
+    found = workers_document(
+        [
+            MemberStatus(member, MemberState.ALIVE, None, 2, 1),
+            MemberStatus(member, MemberState.DEAD, Signal.POD_GONE, 0, 0, "<b>gone"),
+        ]
+    )
+    text = render(map_document(shard_map(placement("s", "a")), LEADER), "c", found.workers)
+    alive = "<td>worker-0</td><td>alive</td><td>2</td><td>1</td><td>12.3</td><td>3.16</td>"
+    assert f'<tr class="alive">{alive}</tr>' in text
+    assert '<tr class="dead"><td>worker-0</td><td>dead: &lt;b&gt;gone</td><td>0</td>' in text
+    assert ", 1 pool.</p>" in text
+
+
 def test_the_page_counts_what_has_no_owner() -> None:
     """Above the table, for it may be anywhere in it."""
     lost = placement("s", "b", "c", owners=())

@@ -43,8 +43,9 @@ HELLO_SECONDS = 5.0
 """A peer that says nothing for this long after it opened a stream is sent away."""
 REPORT_GAP_SECONDS = 0.02
 """A worker that opens a thousand groups tells of them in a few reports, not in a thousand."""
-MAX_CALLS = 4096
-"""Calls at once: a leader needs one, each forwarded stream is one."""
+MAX_CALLS = 4608
+"""Calls at once: a leader needs one, each forwarded stream, follower and question is one. More than
+all that those may have together, so that no peer can take the leader's."""
 
 
 class Context(Protocol):

@@ -21,6 +21,9 @@ from fleet.model import GroupKey, PoolId
 
 SILENCE_SECONDS = 10.0
 """How long the requests in flight of a worker that lives are believed after its stream broke."""
+MAX_FEED_BYTES = 2 * 1024 * 1024
+"""Of one message, which is taken over in one turn of the loop: three times the longest that a
+worker sends, that with the longest chain of a prefix index."""
 
 
 class Hearing:
@@ -143,6 +146,8 @@ class Intake:
 
     def accept(self, feed: Feed, size: int) -> None:
         """Take over a message of `size` bytes. Raises FormatError."""
+        if size > MAX_FEED_BYTES:
+            raise FormatError(f"more than {MAX_FEED_BYTES} bytes of state in one message")
         for start in feed.starts:
             self._start(start)
         for raw in feed.rows:

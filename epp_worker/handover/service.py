@@ -38,6 +38,13 @@ log = logging.getLogger(__name__)
 
 MAX_FOLLOWERS = 1024
 """Workers that may follow at once."""
+MAX_OPEN = MAX_FOLLOWERS + 64
+"""Calls, those included that have not said yet who follows, or that another replaces."""
+MAX_FOLLOWED = 4 * MAX_GROUPS
+"""Groups that are followed on all calls together; 1 kB each."""
+MAX_NAME_CHARS = 253
+"""Of a worker, and of its incarnation."""
+TOO_MANY = "too many follow this worker"
 
 
 class _Follower:
@@ -97,6 +104,7 @@ class StateService:
         self._counts = counts
         self._limited = limited
         self._followers: dict[str, _Follower] = {}
+        self._open = 0
 
     def handler(self) -> "grpc.RpcMethodHandler[Any, Any]":
         """See `PeerService.handler`."""
@@ -119,6 +127,15 @@ class StateService:
             extra = {"peer": context.peer(), "why": why}
             self._limited.warning("call refused on the internal port", key=why, extra=extra)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
+        if self._open >= MAX_OPEN:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
+        self._open += 1
+        try:
+            await self._serve(context)
+        finally:
+            self._open -= 1
+
+    async def _serve(self, context: Context) -> None:
         greeting = encode_state(Feed())
         self._counts.sent_bytes += len(greeting)
         await context.write(greeting)
@@ -128,7 +145,7 @@ class StateService:
         if older is not None:
             older.superseded.set()
         elif len(self._followers) >= MAX_FOLLOWERS:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many follow this worker")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, TOO_MANY)
         self._followers[hello.worker] = follower
         intake = self._hearing.open(hello.worker, hello.incarnation, self._held, relay=True)
         try:
@@ -159,6 +176,8 @@ class StateService:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:200])
         if not isinstance(message, StateHello):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "StateHello must come first")
+        if max(len(message.worker), len(message.incarnation)) > MAX_NAME_CHARS:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a name is too long")
         if message.fleet != self._fleet or message.worker == self._worker:
             why = f"this is worker {self._worker!r} of fleet {self._fleet!r}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
@@ -170,6 +189,9 @@ class StateService:
             message, size = await _read(context)
             match message:
                 case Follow():
+                    followed = sum(len(each.groups) for each in self._followers.values())
+                    if followed + len(message.added) > MAX_FOLLOWED:
+                        raise FormatError(f"more than {MAX_FOLLOWED} groups followed")
                     follower.follow(message)
                 case Feed():
                     intake.accept(message, size)

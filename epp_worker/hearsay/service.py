@@ -15,6 +15,9 @@ from fleet.errors import FormatError
 from fleet.telemetry import RateLimited
 
 QUESTION_SECONDS = 5.0
+"""For the question to come, and likewise for the answer to be taken: 2 MB for 10,000 groups."""
+MAX_ASKING = 128
+"""Peers that may ask at once; who is turned away asks again. Leaves calls for the leader."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -30,6 +33,7 @@ class HoldsService:
         self._holds = holds
         self._limited = limited
         self._certificates = certificates
+        self._asking = 0
 
     def handler(self) -> "grpc.RpcMethodHandler[Any, Any]":
         """See `PeerService.handler`."""
@@ -42,7 +46,15 @@ class HoldsService:
             extra = {"peer": context.peer(), "why": why}
             self._limited.warning("call refused on the internal port", key=why, extra=extra)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
-        holds = self._holds()
+        if self._asking >= MAX_ASKING:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many ask this worker")
+        self._asking += 1
+        try:
+            await self._answer(context)
+        finally:
+            self._asking -= 1
+
+    async def _answer(self, context: Context) -> None:
         try:
             async with asyncio.timeout(QUESTION_SECONDS):
                 question = await context.read()
@@ -53,7 +65,12 @@ class HoldsService:
         except FormatError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:200])
             raise
+        holds = self._holds()
         if ask.fleet != holds.fleet:
             reason = f"this worker is of fleet {holds.fleet!r}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
-        await context.write(encode_peer(holds))
+        try:
+            async with asyncio.timeout(QUESTION_SECONDS):
+                await context.write(encode_peer(holds))
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the answer was not taken")

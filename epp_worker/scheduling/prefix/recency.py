@@ -150,6 +150,15 @@ def _parting(old: bytes, data: bytes, begin: int, longest: int) -> int:
         else:
             high = middle - 1
     shared = low * HASH_BYTES
-    while old[:shared] != data[begin : begin + shared]:
-        shared -= HASH_BYTES  # hashes that a client made collide: only what is equal is taken
-    return shared
+    if old[:shared] == data[begin : begin + shared]:
+        return shared
+    # Hashes that a client made collide: only what is equal is taken, found by whole beginnings.
+    low, high = 1, low - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        shared = middle * HASH_BYTES
+        if old[:shared] == data[begin : begin + shared]:
+            low = middle
+        else:
+            high = middle - 1
+    return low * HASH_BYTES

@@ -64,7 +64,8 @@ def asked_of(query: Mapping[str, str]) -> Asked:
     if set(query) - {"pool", "limit"}:
         raise ValueError("ask with pool=NAMESPACE/NAME and limit=NUMBER, or without")
     limit = query.get("limit", str(DEFAULT_LIMIT))
-    if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit[:5]) <= MAX_LIMIT):
+    digits = limit.isascii() and limit.isdecimal() and len(limit) <= 4
+    if not (digits and 1 <= int(limit) <= MAX_LIMIT):
         raise ValueError(f"limit={limit[:20]!r} is no number from 1 to {MAX_LIMIT}")
     if "pool" not in query:
         return Asked(None, int(limit))

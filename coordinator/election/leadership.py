@@ -12,6 +12,10 @@ from fleet.model.identity import NONE
 FRESH_SHARE = 2 / 3
 """Of the lease, to be left before work that holds up the loop. Renewals in time leave more."""
 
+LONG_GROUPS = 1_000
+"""From so many groups on, placing and planning them may take a noticeable part of a lease: for
+10,000 the first time 0.25 s of a core, ten times as long where a tenth of a core is free."""
+
 PATIENCE_SECONDS = 0.25
 """For a renewal that is asked for: as long as a leader waits for news anyway."""
 
@@ -69,14 +73,15 @@ class Leadership:
         """Seconds until the deadline; zero or less when it has passed."""
         return self._term.deadline - self._clock.monotonic()
 
-    async def refresh(self) -> None:
-        """Before work that holds up the loop for a noticeable part of a lease: have it renewed if
-        more than a third of it is used, and return when it is, or after `PATIENCE_SECONDS`.
+    async def refresh(self, groups: int) -> None:
+        """Before work over so many groups, which holds up the loop: where they are many, have the
+        lease renewed if more than a third of it is used. Returns when it is, or after
+        `PATIENCE_SECONDS`.
 
         Without it, work after work that each held up the loop could use the lease up between a
         renewal and its answer.
         """
-        if self.remaining() >= FRESH_SHARE * self._ttl_seconds:
+        if groups < LONG_GROUPS or self.remaining() >= FRESH_SHARE * self._ttl_seconds:
             return
         self._news.clear()
         self._renew()

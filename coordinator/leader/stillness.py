@@ -16,10 +16,6 @@ from coordinator.leader.targets import Targets
 from coordinator.planning import NO_BACKLOG, Next, Situation, plan, survivors
 from fleet.model import GroupKey, Placement, PoolId
 
-LONG_GROUPS = 1_000
-"""From so many groups on a first plan takes a noticeable part of a lease (10,000: 0.3 s of a core
-that is free)."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Looked:

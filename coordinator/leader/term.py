@@ -31,7 +31,7 @@ from coordinator.leader.publishing import Publisher
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.leader.settling import Informed, Muster, settled
 from coordinator.leader.signals import Signals
-from coordinator.leader.stillness import LONG_GROUPS, Stillness
+from coordinator.leader.stillness import Stillness
 from coordinator.leader.storewatch import StoreWatch
 from coordinator.leader.storing import StoreBehind, StoreFirst, Storing
 from coordinator.leader.surroundings import Surroundings
@@ -234,8 +234,7 @@ class LeaderTerm:
     async def _decide(self) -> None:
         while True:
             await self._signals.woken(self._settings.coordinator.tick_seconds)
-            if len(self._around.groups.groups()) >= LONG_GROUPS:
-                await self._leadership.refresh()
+            await self._leadership.refresh(len(self._around.groups.groups()))
             now = self._clock.monotonic()
             pods = self._around.pods
             if pods is not None:
@@ -328,6 +327,7 @@ class LeaderTerm:
             now=now,
         )
         self._signals.keep_loads(groups)
+        await self._leadership.refresh(len(groups))
         epoch = self._term().epoch
         if previous is not None and previous.version.epoch != epoch:
             self._whole = True

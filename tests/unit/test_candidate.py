@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.election.candidate import Candidate
 from coordinator.election.contract import Standing, Term, Timers
-from coordinator.election.leadership import Leadership
+from coordinator.election.leadership import LONG_GROUPS, Leadership
 from fleet.errors import StoreRefused, StoreUnavailable
 from fleet.model import LeaderInfo
 
@@ -388,6 +388,6 @@ async def test_a_leader_may_have_its_lease_renewed_before_its_time(play: Play) -
     leadership = play.leadership()
     leadership.renewed(Term(ME, leadership.epoch, LoopClock().monotonic() + 1.0))
     began = LoopClock().monotonic()
-    await leadership.refresh()
+    await leadership.refresh(LONG_GROUPS)
     assert LoopClock().monotonic() == began
     assert leadership.remaining() == pytest.approx(1.9)

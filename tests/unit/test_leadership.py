@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from coordinator.election.contract import Term
-from coordinator.election.leadership import PATIENCE_SECONDS, Leadership
+from coordinator.election.leadership import LONG_GROUPS, PATIENCE_SECONDS, Leadership
 from fleet.model import LeaderInfo
 from tests.contract.election_worlds import LoopClock
 
@@ -33,10 +33,10 @@ class Held:
                 self._answers_after, lambda: self.leadership.renewed(self._term())
             )
 
-    async def refreshed(self) -> float:
+    async def refreshed(self, groups: int = LONG_GROUPS) -> float:
         """How long it took."""
         began = self.clock.monotonic()
-        await self.leadership.refresh()
+        await self.leadership.refresh(groups)
         return self.clock.monotonic() - began
 
 
@@ -63,3 +63,11 @@ async def test_without_an_answer_the_leader_goes_on() -> None:
     await asyncio.sleep(1.0)
     assert await held.refreshed() == pytest.approx(PATIENCE_SECONDS)
     assert held.asked == 1
+
+
+async def test_for_few_groups_nothing_is_waited_for() -> None:
+    """Planning them takes no time."""
+    held = Held()
+    await asyncio.sleep(1.0)
+    assert await held.refreshed(LONG_GROUPS - 1) == 0.0
+    assert held.asked == 0

@@ -47,9 +47,10 @@ def render(
 def _body(document: MapDocument, workers: Sequence[WorkerDocument]) -> str:
     leader = "none" if document.leader is None else document.leader.id
     shown, total = document.pools[:MAX_ROWS], len(document.pools)
+    pools = f"{total} pool" if total == 1 else f"{total} pools"
     summary = (
         f"<p>Fleet {escape(document.fleet)}, map {document.epoch}.{document.version} of "
-        f"{escape(document.published_at)}, leader {escape(leader)}, {total} pool{'' if total == 1 else 's'}.</p>"
+        f"{escape(document.published_at)}, leader {escape(leader)}, {pools}.</p>"
     )
     return (
         f"{summary}{_missing(document)}"

@@ -24,6 +24,8 @@ from fleet.sources import yamldocs
 MAX_BYTES = 1024 * 1024
 MAX_PLUGINS = 256
 MAX_PROFILES = 32
+MAX_WEIGHT = 1_000_000
+"""Of a scorer: beside one so heavy no other has a say."""
 
 GATES = {"flowControl": False, "haPopulateNonLeaderDatastore": True}
 """Feature gates and whether they are on unless a configuration says otherwise."""
@@ -229,8 +231,10 @@ class _Reader:
             )
             return None
         weight = 1.0 if entry.weight is None else entry.weight
-        if weight < 0:
-            self._problems.append(f"{path}.weight: must be a number >= 0, is {brief(weight)}")
+        if not 0 <= weight <= MAX_WEIGHT:  # nor is it NaN: no sum with one can be compared
+            self._problems.append(
+                f"{path}.weight: must be a number from 0 to {MAX_WEIGHT}, is {brief(weight)}"
+            )
         return entry.plugin_ref, weight
 
     def _referred(self, name: str, path: str) -> PluginSpec | None:

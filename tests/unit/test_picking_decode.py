@@ -170,9 +170,25 @@ schedulingProfiles:
         'schedulingProfiles[0].plugins[1].weight: must be a number, is "x"',
         'schedulingProfiles[0].plugins[2].pluginRef: no plugin is called "missing"; there are: '
         "queue-scorer, single",
-        "schedulingProfiles[0].plugins[3].weight: must be a number >= 0, is -1.0",
+        "schedulingProfiles[0].plugins[3].weight: must be a number from 0 to 1000000, is -1.0",
         'schedulingProfiles[1].name: another profile is called "p" already',
     )
+
+
+@pytest.mark.parametrize(("weight", "shown"), [(".nan", "nan"), (".inf", "inf"), ("1e7", "1e7")])
+def test_a_weight_that_no_sum_can_be_made_of(weight: str, shown: str) -> None:
+    """With NaN or infinity no two endpoints compare, and the picker fails at each pick."""
+    mention = f"{{pluginRef: queue-scorer, weight: {weight}}}"
+    found = complaints(
+        HEAD
+        + f"""
+plugins: [{{type: queue-scorer}}]
+schedulingProfiles: [{{name: p, plugins: [{mention}]}}]
+"""
+    )
+    assert len(found) == 1
+    assert found[0].startswith("schedulingProfiles[0].plugins[0].weight: must be a number")
+    assert shown in found[0]
 
 
 @pytest.mark.parametrize(

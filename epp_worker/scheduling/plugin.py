@@ -12,8 +12,9 @@ instance may be of several kinds: what it has methods for, it is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.state_slots import StateSlot
@@ -51,8 +52,8 @@ class Filter(Protocol):
 class Scorer(Protocol):
     """Rates candidates.
 
-    A call that takes more than 1 ms does not count; a scorer whose work grows with the prompt may
-    have an attribute `allowed_seconds`: a call within that counts.
+    A call that takes more than 1 ms does not count if several of the last calls did; a scorer whose
+    work grows with the prompt may have an attribute `allowed_seconds`: a call within that counts.
     """
 
     def score(self, request: PickRequest, candidates: Candidates) -> Sequence[float]:
@@ -107,8 +108,11 @@ class ResponseObserver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_NO_OTHERS: "Mapping[str, Candidates]" = MappingProxyType({})
+
+
+class Selection(NamedTuple):
     """What a profile handler decided.
 
     Attributes:
@@ -120,9 +124,9 @@ class Selection:
     """
 
     endpoints: Candidates
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = _NO_HEADERS
     removed: tuple[str, ...] = ()
-    others: "Mapping[str, Candidates]" = field(default_factory=dict)
+    others: "Mapping[str, Candidates]" = _NO_OTHERS
     destination: str = ""
 
 

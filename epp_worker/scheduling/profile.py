@@ -1,10 +1,12 @@
 """Runs one profile: filters narrow, scorers rate, the picker orders.
 
 A plugin that raises loses its vote: a filter lets everybody pass, a scorer adds nothing, and for a
-picker the best rated is taken. So does a scorer that is slow. A filter or picker that is slow has
-its say all the same: what it decides may be about what can work at all.
+picker the best rated is taken. So does a scorer that is slow, by several of its last calls: one
+slow call alone may be somebody else's who had the processor meanwhile. A filter or picker that is
+slow has its say all the same: what it decides may be about what can work at all.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -15,6 +17,12 @@ from epp_worker.scheduling.plugin import NO_VOTE, Candidates, EndpointPicker, Fi
 from fleet.model.identity import PoolRef
 
 P = TypeVar("P", covariant=True)
+
+SLOW_CALLS = 3
+OF_LAST_CALLS = 8
+"""A plugin is slow when so many of its last calls took too long. Whoever is always slow is so from
+the third call on; a processor that is taken away for milliseconds now and then meets one plugin
+three times in eight calls about never."""
 
 
 class Named(NamedTuple, Generic[P]):
@@ -34,23 +42,35 @@ class Named(NamedTuple, Generic[P]):
 
 
 class Watch:
-    """Counts the faults of one pool's plugins."""
+    """Counts the faults of plugins that are called together, in one profile say.
 
-    __slots__ = ("_faults", "_pool", "now")
+    Attributes:
+        now: monotonic seconds.
+        calls: how often they were called; counted by the caller.
+    """
+
+    __slots__ = ("_faults", "_pool", "_slow", "calls", "now")
 
     def __init__(self, pool: PoolRef, faults: PluginFaults, now: Callable[[], float]) -> None:
         self._pool = pool
         self._faults = faults
+        self._slow: dict[str, deque[int]] = {}
         self.now = now
+        self.calls = 0
 
     def raised(self, plugin: Named[object], error: Exception) -> None:
         """See `PluginFaults.raised`."""
         self._faults.raised(self._pool, plugin.name, plugin.type, error)
 
     def too_slow(self, plugin: Named[object], began: float) -> bool:
-        """Whether a call that began then took too long; counts it if so."""
+        """Whether a call that began then took too long, as others of the last calls did; counts it
+        if so."""
         took = self.now() - began
         if took <= SLOW_SECONDS or took <= getattr(plugin.plugin, "allowed_seconds", 0.0):
+            return False
+        slow = self._slow.setdefault(plugin.name, deque(maxlen=SLOW_CALLS))
+        slow.append(self.calls)
+        if len(slow) < SLOW_CALLS or self.calls - slow[0] >= OF_LAST_CALLS:
             return False
         self._faults.slow(self._pool, plugin.name, plugin.type, took)
         return True
@@ -75,6 +95,7 @@ class RunnableProfile:
 
     def run(self, request: PickRequest, candidates: Candidates) -> Candidates:
         """See `Profile.run`."""
+        self._watch.calls += 1
         for each in self._filters:
             candidates = self._narrowed(each, request, candidates)
             if not candidates:
@@ -87,9 +108,7 @@ class RunnableProfile:
         """The weighted sums of all scorers."""
         totals: list[float] | None = None
         for each in self._scorers:
-            part = self._rated(each, request, candidates)
-            if part is not None:
-                totals = part if totals is None else list(map(float.__add__, totals, part))
+            totals = self._added(each, request, candidates, totals)
         return [0.0] * len(candidates) if totals is None else totals
 
     def _narrowed(
@@ -105,30 +124,28 @@ class RunnableProfile:
         self._watch.too_slow(each, began)
         return kept
 
-    def _rated(
-        self, each: Named[Scorer], request: PickRequest, candidates: Candidates
+    def _added(
+        self,
+        each: Named[Scorer],
+        request: PickRequest,
+        candidates: Candidates,
+        totals: list[float] | None,
     ) -> list[float] | None:
+        """The totals with one more scorer's part; the same ones if it has no vote."""
         began = self._watch.now()
         try:
             scores = each.plugin.score(request, candidates)
             if scores is NO_VOTE:
-                return None
+                return totals
             if len(scores) != len(candidates):
                 raise ValueError(f"{len(scores)} scores for {len(candidates)} endpoints")
-            if each.whole:
-                part = list(scores)
-            else:
-                weight = each.weight
-                part = [
-                    weight * value if 0.0 <= value <= 1.0 else weight * clamped(value)
-                    for value in scores
-                ]
+            added = _sums(scores, each.weight, each.whole, totals)
         except Exception as error:  # noqa: BLE001 - a plugin's fault is no request's
             self._watch.raised(each, error)
-            return None
-        if each.whole:
-            return part
-        return None if self._watch.too_slow(each, began) else part
+            return totals
+        if not each.whole and self._watch.too_slow(each, began):
+            return totals
+        return added
 
     def _ordered(self, candidates: Candidates, scores: list[float]) -> Candidates:
         began = self._watch.now()
@@ -141,6 +158,23 @@ class RunnableProfile:
             return (candidates[scores.index(max(scores))],)
         self._watch.too_slow(self._picker, began)
         return chosen
+
+
+def _sums(
+    scores: Sequence[float], weight: float, whole: bool, totals: list[float] | None
+) -> list[float]:
+    """One scorer's part, clamped and weighted unless it is `whole`, added to the totals."""
+    if whole:
+        part = list(scores)
+        return part if totals is None else list(map(float.__add__, totals, part))
+    if totals is None:
+        return [
+            weight * value if 0.0 <= value <= 1.0 else weight * clamped(value) for value in scores
+        ]
+    return [
+        total + (weight * value if 0.0 <= value <= 1.0 else weight * clamped(value))
+        for total, value in zip(totals, scores, strict=True)
+    ]
 
 
 def clamped(value: float) -> float:

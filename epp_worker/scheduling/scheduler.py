@@ -99,6 +99,7 @@ class Scheduler:
         self._types = types
         self._plugins: dict[str, Any] = {}
         self._making: list[str] = []
+        self._faults = faults
         self._watch = Watch(view.ref, faults, view.now)
         for name in config.plugins:
             self._find(name)
@@ -186,7 +187,7 @@ class Scheduler:
             [each for each in named if isinstance(each.plugin, Filter)],
             self._fused(scorers) if fuse else scorers,
             pickers[0],
-            self._watch,
+            Watch(self._view.ref, self._faults, self._view.now),
         )
 
     def _fused(self, scorers: list[Named[Any]]) -> list[Named[Any]]:
@@ -240,6 +241,7 @@ class Scheduler:
 
     def picked(self, request: PickRequest, chosen: EndpointState) -> None:
         """Tell those who learn from picks."""
+        self._watch.calls += 1
         for each in self._observers:
             began = self._watch.now()
             try:

@@ -8,9 +8,10 @@ import pytest
 
 from epp_worker.scheduling.contract import PickRequest, Refusal
 from epp_worker.scheduling.endpoint import EndpointState
-from epp_worker.scheduling.faults import SLOW_SECONDS
+from epp_worker.scheduling.faults import SLOW_SECONDS, PluginFaults
 from epp_worker.scheduling.plugin import Candidates, PluginContext, PluginType, Selection
 from epp_worker.scheduling.plugins.pickers import TIE
+from epp_worker.scheduling.profile import Named, Watch
 from epp_worker.scheduling.registry import BUILT_IN
 from epp_worker.scheduling.scheduler import PoolView, Scheduler
 from fleet.picking import DEFAULT, KINDS, PluginKind, Role
@@ -201,19 +202,15 @@ def with_faulty(bench: Bench, role: Role, how: str) -> Scheduler:
     [
         (Role.SCORER, "raises", "pod-0"),
         (Role.SCORER, "short", "pod-0"),
-        (Role.SCORER, "slow", "pod-0"),
         (Role.FILTER, "raises", "pod-0"),
-        (Role.FILTER, "slow", "pod-1"),
         (Role.PICKER, "raises", "pod-0"),
         (Role.PICKER, "short", "pod-0"),
-        (Role.PICKER, "slow", "pod-1"),
     ],
 )
 def test_a_failing_plugin_loses_its_vote(
     role: Role, how: str, pod: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Never the request; counted each time, logged once. A slow filter or picker is heard all the
-    same: what it says may be about what can work at all."""
+    """Never the request; counted each time, logged once."""
     bench = Bench()
     scheduler = with_faulty(bench, role, how)
     states = [endpoint(0, queue=0), endpoint(1, queue=9)]
@@ -221,6 +218,57 @@ def test_a_failing_plugin_loses_its_vote(
         assert chosen(scheduler, request(), states) == pod
     assert bench.faults.counts() == {"faulty": 3}
     assert len([each for each in caplog.records if "plugin" in each.message]) == 1
+
+
+@pytest.mark.parametrize(
+    ("role", "heard", "judged"),
+    [
+        (Role.SCORER, "pod-1", "pod-0"),
+        (Role.FILTER, "pod-1", "pod-1"),
+        (Role.PICKER, "pod-1", "pod-1"),
+    ],
+)
+def test_a_plugin_is_slow_by_three_of_its_last_eight_calls(
+    role: Role, heard: str, judged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first two are heard; from the third on each is counted, and a scorer's vote is lost; the
+    log says so once. A filter or picker is heard all the same: what it says may be about what can
+    work at all."""
+    bench = Bench()
+    scheduler = with_faulty(bench, role, "slow")
+    states = [endpoint(0, queue=0, inflight=1), endpoint(1, queue=9)]
+    assert [chosen(scheduler, request(), states) for _ in range(2)] == [heard] * 2
+    assert not bench.faults.counts()
+    assert [chosen(scheduler, request(), states) for _ in range(3)] == [judged] * 3
+    assert bench.faults.counts() == {"faulty": 3}
+    assert len([each for each in caplog.records if "plugin" in each.message]) == 1
+
+
+@pytest.mark.parametrize(
+    ("took", "faults"),
+    [
+        ("s.......s.......s.......", 0),
+        ("ss......ss......ss......", 0),
+        ("s..s...s", 1),
+        ("s...s...s", 0),
+        ("sss.....ss", 3),
+        ("sss....s", 2),
+        ("ssss....", 2),
+    ],
+)
+def test_a_processor_taken_away_costs_no_vote(took: str, faults: int) -> None:
+    """A call that is slow (s) because somebody else has the processor is seldom: fewer than three
+    of eight calls count for nothing, whatever the plugin."""
+    time = 0.0
+    counted = PluginFaults()
+    watch = Watch(POOL, counted, lambda: time)
+    plugin = Named("p", "faulty", object())
+    for each in took:
+        watch.calls += 1
+        began = time
+        time += 2 * SLOW_SECONDS if each == "s" else SLOW_SECONDS / 2
+        watch.too_slow(plugin, began)
+    assert counted.counts().get("faulty", 0) == faults
 
 
 def test_scores_are_clamped_and_what_is_no_number_is_nothing() -> None:

@@ -30,6 +30,9 @@ not to be cut in two."""
 LEADER_SECONDS = 1.0
 """From outside of a cluster the leader's own address often cannot be reached."""
 
+IGNORED = ("InvalidAlsoServe", "InvalidPin", "InvalidResponsePhase")
+"""Reasons that are about an annotation; the pool is served without it."""
+
 STATES = {"claimed": "green", "refused": "bold red", "not_ours": "yellow", "gone": "yellow"}
 
 
@@ -83,8 +86,12 @@ def overview(document: Json) -> Table:
     state = Text(str(claim["state"]).replace("_", " "), style=STATES.get(claim["state"], ""))
     grid.add_row("claim", state.append(f": {claim['why']}", style="not bold default"))
     for refusal in document["refusals"]:
-        text = Text(str(refusal["reason"]), style="red")
-        grid.add_row("refused", text.append(f": {refusal['message']}", style="default"))
+        ignored = refusal["reason"] in IGNORED
+        text = Text(str(refusal["reason"]), style="yellow" if ignored else "red")
+        grid.add_row(
+            "warning" if ignored else "refused",
+            text.append(f": {refusal['message']}", style="default"),
+        )
     for problem in document["problems"]:
         grid.add_row("skipped", str(problem))
     picking = document.get("picking")

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from coordinator.ownership import RefusalReason
+from fleet.cli.explaining import IGNORED
 from fleet.cli.main import main
 from tests.json_pages import Pages, serving_pages
 
@@ -253,3 +255,14 @@ def test_parameters_of_plugins_are_not_cut(
     assert main(["explain", "acme/red"]) == 0
     found = [line for line in output(capsys) if line.endswith("metricsStalenessThreshold: 200ms")]
     assert len(found) == 2
+
+
+def test_an_annotation_that_is_ignored_is_a_warning(
+    pages: Pages, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pool is served: nothing is refused."""
+    told = {"reason": "InvalidPin", "message": "the pin is ignored", "group": None}
+    pages[RED] = (200, {**POOL, "refusals": [told]})
+    assert main(["explain", "acme/red"]) == 0
+    assert "warning     InvalidPin: the pin is ignored" in output(capsys)
+    assert {*IGNORED} <= {*RefusalReason}

@@ -6,6 +6,7 @@ from epp_worker.holdings import Holdings, inflight_of
 from epp_worker.http2.counters import Counters
 from epp_worker.loopwatch import LoopWatch
 from epp_worker.metrics import Figures, PickCounts
+from epp_worker.requests.moment import Requests
 from epp_worker.scheduling.prefix.slot import PREFIX
 from epp_worker.strays import StrayGate
 from epp_worker.surroundings import Surroundings
@@ -17,6 +18,7 @@ from fleet.store.metrics import store_errors
 def gather(
     counters: Counters,
     picks: PickCounts,
+    requests: Requests,
     gate: StrayGate,
     watch: LoopWatch,
     holdings: Holdings,
@@ -77,5 +79,13 @@ def gather(
         bounds_hit=bounds.hits(),
         held_bytes=bounds.held(),
         connection_faults=dict(counters.connection_faults),
+        router=requests.moment(
+            (
+                (pool, group.hold is Hold.OWNER)
+                for group in holdings
+                for pool in group.states.values()
+            ),
+            given.scraper.counts().failed,
+        ),
         plugin_faults=dict(holdings.schedulers.faults.counts()),
     )

@@ -14,6 +14,8 @@ from epp_worker.datalayer.counts import ScrapeCounts
 from epp_worker.extproc.observer import SilentObserver
 from epp_worker.handover.counts import StreamFigures
 from epp_worker.handover.metrics import families as state_families
+from epp_worker.requests.moment import Moment
+from epp_worker.requests.page import write
 from epp_worker.scheduling.contract import Pick
 from epp_worker.scheduling.prefix.figures import PrefixPage
 from epp_worker.scheduling.prefix.metrics import families as prefix_families
@@ -105,6 +107,7 @@ class Figures:
         held_bytes: what peers make the worker hold, by what for.
         connection_faults: connections ended for a peer's fault, by the HTTP/2 error code.
         plugin_faults: calls of plugins that failed or were slow, by plugin type.
+        router: what is shown under the llm-d router's names.
         owned_load: of the owned groups, as placement counts it: 1 each, plus streams/s.
     """
 
@@ -137,6 +140,7 @@ class Figures:
     connection_faults: Mapping[str, int] = field(default_factory=dict)
     plugin_faults: Mapping[str, int] = field(default_factory=dict)
     owned_load: float = 0.0
+    router: Moment = field(default_factory=Moment)
 
 
 class _Collector:
@@ -291,4 +295,4 @@ class MetricsPage:
     def render(self, figures: Figures) -> bytes:
         """The page in the text format 0.0.4; may take long, so not on the serving loop."""
         self._collector.figures = figures
-        return generate_latest(self._registry)
+        return generate_latest(self._registry) + write(figures.router)

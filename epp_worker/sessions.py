@@ -16,6 +16,7 @@ class Sessions:
     """See `epp_worker.process.NewSession`.
 
     Args:
+        observers: makes the observer of a session that picks from this.
         leaving: whether the worker hands its groups away at the moment.
 
     Attributes:
@@ -26,7 +27,7 @@ class Sessions:
         self,
         settings: WorkerSettings,
         bounds: BoundSettings,
-        observer: SessionObserver,
+        observers: Callable[[Picker], SessionObserver],
         rng: random.Random,
         leaving: Callable[[], bool],
     ) -> None:
@@ -36,7 +37,7 @@ class Sessions:
             per_group=bounds.max_buffered_bytes_per_pool,
         )
         self._copies = CopyBudget()
-        self._observer = observer
+        self._observers = observers
         self._rng = rng
         self._phases = ResponsePhases(ResponsePhase(settings.response_phase), leaving)
 
@@ -47,7 +48,7 @@ class Sessions:
             budget=self.budget,
             share=share,
             copies=self._copies,
-            observer=self._observer,
+            observer=self._observers(picker),
             rng=self._rng,
             phases=self._phases,
         )

@@ -35,6 +35,7 @@ from epp_worker.neighbourhood import forward_streams, holds_service, listen_to_p
 from epp_worker.neighbours import Neighbours
 from epp_worker.peers import Peers
 from epp_worker.process import PATH, ExtProc
+from epp_worker.requests.moment import Requests
 from epp_worker.sessions import Sessions
 from epp_worker.strays import StrayBounds, StrayGate
 from epp_worker.surroundings import Surroundings
@@ -114,7 +115,8 @@ class Worker:
         lanes = self._wheel.lane(first), self._wheel.lane(longer - first)
         self.gate = StrayGate(bounds, *lanes, self.holdings.opens)
         turns = Turns(loop.call_soon, loop.time)
-        sessions = Sessions(own, settings.bounds, self.picks, given.rng, self._leaving)
+        self.requests = Requests(self.picks, loop.time, twins=own.legacy_metrics)
+        sessions = Sessions(own, settings.bounds, self.requests, given.rng, self._leaving)
         self.ext_proc = ExtProc(
             self._catalogue,
             self.holdings,
@@ -281,6 +283,7 @@ class Worker:
         return gather(
             self.counters,
             self.picks,
+            self.requests,
             self.gate,
             self.watch,
             self.holdings,

@@ -166,6 +166,14 @@ class Picker(Protocol):
         none, or cannot be told."""
         return NO_INTENTS
 
+    def pool_of(self, model: str | None) -> PoolRef | None:
+        """The pool that would serve a request for this model; None if that cannot be told."""
+        ...
+
+    def names(self, model: str) -> bool:
+        """Whether a pool's owner wrote this model down: then it is no client's invention."""
+        ...
+
     @property
     def needs_model(self) -> bool:
         """Whether a request without `model` cannot be routed (several pools share the group)."""

@@ -9,6 +9,8 @@ from epp_worker.scheduling.subset import join, split_address
 from fleet.model.pools import Endpoint
 
 NEVER = float("-inf")
+MAX_PICKED_MODELS = 8
+OTHER_MODELS = "other"
 NO_ADAPTERS: frozenset[str] = frozenset()
 
 
@@ -52,6 +54,8 @@ class EndpointState:
         lora_max: LoRA adapters that may run at once; None = unknown.
         block_size: tokens in a block of the KV cache; None = unknown.
         blocks: blocks of the KV cache; None = unknown.
+        picks: how often it was picked, by the model that was asked for; names are the clients',
+            so that only `MAX_PICKED_MODELS` of them are told apart.
         headers_reply: prebuilt ext_proc answer that names this endpoint.
         touched: called at each change of the counts and the metrics, if somebody follows.
     """
@@ -74,6 +78,7 @@ class EndpointState:
         "lora_running",
         "lora_waiting",
         "metrics_at",
+        "picks",
         "refused",
         "running",
         "tokens",
@@ -105,8 +110,21 @@ class EndpointState:
         self.lora_max: int | None = None
         self.block_size: int | None = None
         self.blocks: int | None = None
+        self.picks: dict[str, int] = {}
         self.headers_reply = pick_reply(endpoint.address)
         self.touched: Touched | None = None
+
+    @property
+    def name(self) -> str:
+        """As the llm-d router names endpoints."""
+        return f"{self.endpoint.pod}-rank-{self.endpoint.rank}"
+
+    def picked_for(self, model: str) -> None:
+        """One more pick for a request of this model."""
+        picks = self.picks
+        if model not in picks and len(picks) >= MAX_PICKED_MODELS:
+            model = OTHER_MODELS
+        picks[model] = picks.get(model, 0) + 1
 
     def scraped(
         self,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from epp_worker.scheduling.contract import Pick, PickRequest, Refusal
 from epp_worker.scheduling.pool import NO_ENDPOINTS, PoolState
+from fleet.model.identity import PoolRef
 from fleet.model.pools import Pool
 from fleet.model.rewrites import NO_INTENTS, Intents
 
@@ -70,6 +71,15 @@ class GroupPicker:
         """See `epp_worker.scheduling.contract.Picker.intents`."""
         pool = self._pool_for(model)
         return NO_INTENTS if isinstance(pool, Refusal) else pool.intents
+
+    def pool_of(self, model: str | None) -> PoolRef | None:
+        """See `epp_worker.scheduling.contract.Picker.pool_of`."""
+        pool = self._pool_for(model)
+        return None if isinstance(pool, Refusal) else pool.pool.ref
+
+    def names(self, model: str) -> bool:
+        """See `epp_worker.scheduling.contract.Picker.names`."""
+        return model in self._by_model or any(model in pool.intents.models for pool in self._pools)
 
     def _pool_for(self, model: str | None) -> PoolState | Refusal:
         if self._only is not None:

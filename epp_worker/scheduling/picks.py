@@ -83,6 +83,7 @@ class OpenPick:
             for helper in self._helpers:
                 _count(helper, 1)
         state.tokens += self._tokens
+        state.picked_for(request.target_model or request.model or "")
         _count(state, 1)
 
     def served_by(self, address: str) -> None:

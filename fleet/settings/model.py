@@ -204,6 +204,9 @@ class WorkerSettings:
     cuts no response, but tokens and latency are not seen) or drain (detach only while the worker
     hands over). A pool says otherwise by the annotation epp-fleet.dev/response-phase."""
 
+    legacy_metrics: bool = False
+    """Show the llm-d router's metrics by their old names too (inference_objective_* and such)."""
+
     tls: Annotated[str, Choice(("auto", "require", "off"))] = "auto"
     """How ext_proc_port speaks: auto (TLS and plaintext, as each connection begins), require
     (plaintext is refused) or off (plaintext alone)."""

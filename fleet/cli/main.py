@@ -167,7 +167,10 @@ def _add_local(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "2 settings, usage or manifests",
     )
     parser.add_argument(
-        "--manifests", metavar="DIR", help="folder of InferencePools and Pods (default: a sample)"
+        "--manifests",
+        metavar="DIR",
+        help="folder of InferencePools, Pods, InferenceObjectives and InferenceModelRewrites"
+        " (default: a sample)",
     )
     parser.add_argument("--workers", type=int, default=3, metavar="N", help="default: 3")
     parser.add_argument("--coordinators", type=int, default=3, metavar="N", help="default: 3")

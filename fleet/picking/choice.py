@@ -69,7 +69,11 @@ def choose(pool: Pool, configs: Configs) -> Chosen:
         return Chosen(DEFAULT, _bad(bad, "it was never good"))
     if asked:
         where = configs.folder or "picking.configs_folder is not set"
-        return Chosen(DEFAULT, f"{PROFILE}: no configuration is called {asked[:80]!r} ({where})")
+        return Chosen(
+            DEFAULT,
+            f"{PROFILE}: no configuration is called {asked[:80]!r} ({where}); "
+            "a worker that picked by another before keeps it",
+        )
     return Chosen(DEFAULT)
 
 

@@ -3,6 +3,7 @@ for loads alone."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from coordinator.groups import Groups
 from coordinator.planning import Loss, Peer, Quarantine, Target, holder, survivors
@@ -96,8 +97,7 @@ class Targets:
         currents = _currents(previous, groups, given)
         plan = place(
             given.candidates,
-            # Two digits: noise in a rate is no reason to move anything.
-            {group: 1.0 + float(f"{loads.get(group, 0.0):.2g}") for group in groups},
+            {group: _weight(loads.get(group, 0.0)) for group in groups},
             currents,
             cap=self._cap,
             settings=self._settings,
@@ -158,6 +158,12 @@ class Targets:
             return _NOWHERE
         quarantined = self._input is not None and group in self._input.quarantined
         return Target(decision.owner, decision.standby, decision.reason, quarantined)
+
+
+@lru_cache(maxsize=1 << 14)
+def _weight(rate: float) -> float:
+    """Two digits: noise in a rate is no reason to move anything."""
+    return 1.0 + float(f"{rate:.2g}")
 
 
 def _running(member: Member, *, accepts: bool) -> Running:

@@ -67,7 +67,7 @@ def holder(
         accepting: workers that may be given groups. A drain that was lifted before the gainer took
             over is over: the group is its owner's.
     """
-    owner = next((o for o in placement.owners if o in alive), None)
+    owner = next(filter(alive.__contains__, placement.owners), None)
     if owner is None:
         return heir(placement, alive)
     if placement.reason is Reason.DRAIN and owner in accepting:

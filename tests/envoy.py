@@ -145,6 +145,12 @@ class Envoy:
             )
 
     @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
     def log(self) -> Path:
         """What it wrote."""
         return self._folder / "envoy.log"

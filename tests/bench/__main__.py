@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import tests.bench
-from tests.bench.rows import Row
+from tests.bench.rows import Row, StreamsRow
 
 _OUT = Path(__file__).parents[2] / "build" / "bench.json"
-_VERDICT = {True: "met", False: "MISSED", None: ""}
 
 
-def _rooms() -> dict[str, Callable[[], Iterable[Row]]]:
+def _rooms() -> dict[str, Callable[[], Iterable[Row | StreamsRow]]]:
     rooms = {}
     for info in pkgutil.iter_modules(tests.bench.__path__):
         if info.name != "__main__":
@@ -28,20 +27,8 @@ def _rooms() -> dict[str, Callable[[], Iterable[Row]]]:
     return rooms
 
 
-def _line(row: Row) -> str:
-    target = "" if row.target is None else f"{'>=' if row.at_least else '<='} {row.target:g}"
-    return f"{row.name:<44} {row.value:>12,.2f} {row.unit:<10} {target:>12}  {_VERDICT[row.met]}"
-
-
-def _json(rows: Sequence[Row]) -> str:
-    document = {
-        "format": 1,
-        "rows": [
-            {"name": r.name, "value": r.value, "unit": r.unit, "target": r.target, "met": r.met}
-            for r in rows
-        ],
-    }
-    return json.dumps(document, indent=2) + "\n"
+def _json(rows: Sequence[Row | StreamsRow]) -> str:
+    return json.dumps({"format": 1, "rows": [row.json() for row in rows]}, indent=2) + "\n"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -51,11 +38,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--only", choices=sorted(rooms), help="run one room")
     only = parser.parse_args(argv).only
     sys.stdout.write(f"{'figure':<44} {'value':>12} {'unit':<10} {'target':>12}\n")
-    done: list[Row] = []
+    done: list[Row | StreamsRow] = []
     for name, rows in rooms.items():
         if only in (None, name):
             for row in rows():
-                sys.stdout.write(f"{_line(row).rstrip()}\n")
+                sys.stdout.write(f"{row.line().rstrip()}\n")
                 sys.stdout.flush()
                 done.append(row)
     _OUT.parent.mkdir(exist_ok=True)

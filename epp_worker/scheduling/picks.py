@@ -51,6 +51,7 @@ class OpenPick:
         "_request",
         "_scheduler",
         "_tokens",
+        "_told",
         "address",
         "headers_reply",
         "pool",
@@ -65,6 +66,7 @@ class OpenPick:
         self._scheduler = scheduler
         self._request = request if scheduler.follows_responses else None
         self._open = True
+        self._told: str | None = None
         self._tokens = prompt_tokens(request) if scheduler.counts_tokens else 0
         self._helpers: tuple[EndpointState, ...] = ()
         self.pool = home.pool.ref
@@ -87,6 +89,7 @@ class OpenPick:
         _count(state, 1)
 
     def served_by(self, address: str) -> None:
+        self._told = address
         if address == self.address or not self._open:
             return
         served = self._home.find(address)
@@ -108,7 +111,7 @@ class OpenPick:
         self._prefilled()
         if self._request is None or not self._open:
             return ()
-        return self._scheduler.responded(self._request, self.state, header)
+        return self._scheduler.responded(self._request, self.state, header, self._told)
 
     def detach(self) -> None:
         if self._open:

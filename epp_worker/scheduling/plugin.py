@@ -108,6 +108,19 @@ class ResponseObserver(Protocol):
         ...
 
 
+@runtime_checkable
+class ServedObserver(Protocol):
+    """Learns whom the gateway says a response is from."""
+
+    def served(self, told: str | None) -> Mapping[str, str]:
+        """Response headers came; the headers to set on them.
+
+        Args:
+            told: `ip:port` by the gateway's word; None = it said nothing.
+        """
+        ...
+
+
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _NO_OTHERS: "Mapping[str, Candidates]" = MappingProxyType({})
 

@@ -12,6 +12,7 @@ from epp_worker.scheduling.plugins import (
     load_scorers,
     pickers,
     sessions,
+    verifiers,
 )
 from epp_worker.scheduling.prefix.plugins import PREFIX_PLUGINS
 from fleet.picking.extensions import Extensions
@@ -25,6 +26,7 @@ _ROOMS = (
     handlers.TYPES,
     deciders.TYPES,
     detectors.TYPES,
+    verifiers.TYPES,
     PREFIX_PLUGINS,
 )
 

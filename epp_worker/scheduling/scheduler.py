@@ -22,6 +22,7 @@ from epp_worker.scheduling.plugin import (
     ResponseObserver,
     Scorer,
     Selection,
+    ServedObserver,
 )
 from epp_worker.scheduling.plugins.load_scorers import (
     ActiveRequestScorer,
@@ -113,6 +114,7 @@ class Scheduler:
         self._observers = self._of_kind(PickObserver)
         self._prefill_observers = self._of_kind(PrefillObserver)
         self._listeners = self._of_kind(ResponseObserver)
+        self._verifiers = self._of_kind(ServedObserver)
         self.counts_tokens = any(
             getattr(plugin, "counts_tokens", False) for plugin in self._plugins.values()
         )
@@ -120,7 +122,7 @@ class Scheduler:
     @property
     def follows_responses(self) -> bool:
         """Whether `responded` and `finished` are of any use."""
-        return bool(self._listeners)
+        return bool(self._listeners or self._verifiers)
 
     def profile(self, name: str) -> RunnableProfile:
         """A profile by name; KeyError if there is none."""
@@ -261,10 +263,19 @@ class Scheduler:
                 self._watch.raised(each, error)
 
     def responded(
-        self, request: PickRequest, served: EndpointState, header: Header
+        self, request: PickRequest, served: EndpointState, header: Header, told: str | None
     ) -> tuple[tuple[str, str], ...]:
-        """Tell those who learn from responses; the headers that they set."""
+        """Tell those who learn from responses; the headers that they set.
+
+        Args:
+            told: who answers by the gateway's word; None = it said nothing.
+        """
         found: dict[str, str] = {}
+        for verifier in self._verifiers:
+            try:
+                found |= verifier.plugin.served(told)
+            except Exception as error:  # noqa: BLE001 - a plugin's fault is no request's
+                self._watch.raised(verifier, error)
         for each in self._listeners:
             try:
                 found |= each.plugin.responded(request, served, header) or {}

@@ -301,9 +301,10 @@ _KINDS = [
         "the screener is left out: no endpoint is held back by it",
         experimental=True,
     ),
+    *_have(Role.OTHER, {"destination-endpoint-served-verifier": _NONE}),
     *_lack(
         Role.OTHER,
-        ("request-attribute-reporter", "destination-endpoint-served-verifier"),
+        ("request-attribute-reporter",),
         "it is left out: nothing is reported by it",
     ),
 ]

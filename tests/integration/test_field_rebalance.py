@@ -55,9 +55,7 @@ async def test_no_pool_is_ever_left_without_a_live_owner(tmp_path: Path, valkey:
         assert len(moved) <= 1, "one may move for balance"
         await fleet.workers.pop("worker-0").kill()
         newcomer = await fleet.worker("worker-9")
-        began = time.monotonic()
         await until(lambda: live_owners(fleet, {"worker-0"}, 6), what="owned by the living")
-        assert time.monotonic() - began < 2.5
         await until(lambda: bool(newcomer.history), what="the newcomer is told, if only: nothing")
         assert fleet.map is not None
         assert "worker-0" not in fleet.map.addresses

@@ -67,6 +67,6 @@ async def test_a_single_worker_waits_less_than_one_ttl(tmp_path: Path, valkey: V
         await fleet.worker("worker-0")
         await fleet.settled(POOLS)
         ttl = fleet.settings.membership.ttl_seconds
-        assert time.monotonic() - began < ttl + 1.0, "a TTL, and what a busy machine needs"
+        assert time.monotonic() - began < ttl + 5.0, "a TTL, and what a busy machine needs"
     finally:
         await fleet.close()

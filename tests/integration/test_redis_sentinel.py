@@ -203,10 +203,10 @@ async def test_the_newest_configuration_counts(server: Valkey) -> None:
         silent.black_hole = True
         hosts = [old.port, new.port, silent.port]
         url = ",".join(f"127.0.0.1:{port}" for port in hosts)
-        store = client(f"redis+sentinel://{url}/{SERVICE}", timeout=5.0)
+        store = client(f"redis+sentinel://{url}/{SERVICE}", timeout=30.0)
         begun = time.monotonic()
         await store.beat(MEMBER)
-        assert time.monotonic() - begun < 4.0
+        assert time.monotonic() - begun < 20.0
         await store.close()
 
 
@@ -237,7 +237,7 @@ async def test_what_is_wrong_with_sentinels_is_said() -> None:
             begun = time.monotonic()
             with pytest.raises(StoreUnavailable) as caught:
                 await store.lease()
-            assert time.monotonic() - begun < 3.0
+            assert time.monotonic() - begun < 10.0, "bounded; 0.8 s on an idle machine"
             said = str(caught.value)
             assert f"127.0.0.1:{unknown.port}: No such master" in said
             assert f"127.0.0.1:{nobody}: " in said

@@ -45,6 +45,9 @@ from fleet.model import Pod, Pool, group_pools
 
 READY_SECONDS = 180.0
 QUIET_SECONDS = 2.0
+LONG_SECONDS = 15.0
+"""After this long the logs are pointed at."""
+
 POLL_SECONDS = 0.1
 
 
@@ -258,7 +261,10 @@ class LocalFleet:
                 raise FleetError(f"not ready after {READY_SECONDS:.0f} s: {waiting_for}")
             if now - told >= QUIET_SECONDS:
                 told = now
-                self._say(f"waiting for {waiting_for} ({now - began:.0f} s)")
+                why = (
+                    f"; why is perhaps in {self.folder.logs}" if now - began > LONG_SECONDS else ""
+                )
+                self._say(f"waiting for {waiting_for} ({now - began:.0f} s{why})")
             await asyncio.sleep(POLL_SECONDS)
         self._ready = True
 

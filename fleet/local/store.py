@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import redis.asyncio
-from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    NoPermissionError,
+    RedisError,
+    ResponseError,
+)
 
 from fleet.errors import FleetError, SettingsError
 from fleet.local import processes
@@ -41,7 +47,11 @@ async def ping(url: str) -> None:
     client: redis.asyncio.Redis | None = None
     try:
         client = await _client(url)
-        await client.ping()
+        try:
+            await client.ping()
+        except NoPermissionError:
+            # A user of least privilege (docs/redis.md) may not; what it may, it is asked instead.
+            await client.time()
     except (AuthenticationError, AuthorizationError, ResponseError) as error:
         raise SettingsError([f"redis.url: the server refuses us: {error}"]) from error
     except (RedisError, OSError, TimeoutError) as error:

@@ -3,6 +3,7 @@
 import socket
 
 import pytest
+import redis.asyncio
 
 from fleet.errors import SettingsError
 from fleet.local.store import NoAnswer, ping
@@ -40,6 +41,19 @@ async def test_a_refusal_is_a_setting_to_mend() -> None:
         await ping(f"redis://:hidden@127.0.0.1:{server.port}/0")
     finally:
         server.kill()
+
+
+async def test_a_user_of_least_privilege_is_good() -> None:
+    """The documented rights of a worker hold no PING, and SELECT only for other databases."""
+    with running_valkey() as server:
+        async with redis.asyncio.Redis(port=server.port) as admin:
+            rights = ["-@all", "+time", "+get"]
+            await admin.acl_setuser(
+                "fleet", enabled=True, passwords="+hidden", commands=rights, keys=["epp:*"]
+            )
+        await ping(f"redis://fleet:hidden@127.0.0.1:{server.port}/0")
+        with pytest.raises(SettingsError, match="select"):
+            await ping(f"redis://fleet:hidden@127.0.0.1:{server.port}/1")
 
 
 async def test_sentinels_are_asked_for_the_primary() -> None:

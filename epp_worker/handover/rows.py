@@ -13,6 +13,8 @@ PIECE_BYTES = 16 * 1024
 """A slot's piece; making one takes well under a millisecond."""
 ENDPOINTS_AT_ONCE = 128
 """Endpoints in one row of a snapshot: about 10 kB."""
+MAX_COUNT = 2.0**53
+"""Requests that a model server may report."""
 
 
 def rows_of(
@@ -117,5 +119,16 @@ def take_over(
 def _told(row: MetricsRow, now: float) -> ToldMetrics:
     at = NEVER if row.age_ms is None else now - max(0, row.age_ms) / 1000
     return ToldMetrics(
-        row.waiting, row.running, row.kv, at, row.seen, row.failures, bool(row.refused)
+        _number(row.waiting, MAX_COUNT),
+        _number(row.running, MAX_COUNT),
+        _number(row.kv, 1.0),
+        at,
+        max(0, row.seen),
+        max(0, row.failures),
+        bool(row.refused),
     )
+
+
+def _number(value: float | None, most: float) -> float | None:
+    """Nothing that a scrape would not take; NaN above all, with which no endpoints compare."""
+    return value if value is not None and 0.0 <= value <= most else None

@@ -42,6 +42,8 @@ MAX_OPEN = MAX_FOLLOWERS + 64
 """Calls, those included that have not said yet who follows, or that another replaces."""
 MAX_FOLLOWED = 4 * MAX_GROUPS
 """Groups that are followed on all calls together; 1 kB each."""
+FOLLOWED_PER_TURN = 256
+"""Groups: about 1 ms."""
 MAX_NAME_CHARS = 253
 """Of a worker, and of its incarnation."""
 TOO_MANY = "too many follow this worker"
@@ -192,7 +194,7 @@ class StateService:
                     followed = sum(len(each.groups) for each in self._followers.values())
                     if followed + len(message.added) > MAX_FOLLOWED:
                         raise FormatError(f"more than {MAX_FOLLOWED} groups followed")
-                    follower.follow(message)
+                    await _follow(follower, message)
                 case Feed():
                     intake.accept(message, size)
                 case StateHello():
@@ -201,6 +203,16 @@ class StateService:
                     pass  # of a later version
                 case None:
                     return
+
+
+async def _follow(follower: _Follower, wish: Follow) -> None:
+    """A few groups in each turn of the loop: there may be thousands. Raises FormatError."""
+    for start in range(0, len(wish.removed), FOLLOWED_PER_TURN):
+        follower.follow(Follow(removed=wish.removed[start : start + FOLLOWED_PER_TURN]))
+        await asyncio.sleep(0)
+    for start in range(0, len(wish.added), FOLLOWED_PER_TURN):
+        follower.follow(Follow(wish.added[start : start + FOLLOWED_PER_TURN]))
+        await asyncio.sleep(0)
 
 
 async def _until(event: asyncio.Event) -> None:

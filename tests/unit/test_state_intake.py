@@ -12,6 +12,7 @@ from fleet.control.state_messages import (
     MAX_GROUPS,
     Feed,
     GroupStart,
+    MetricsRow,
     PoolNumber,
     PoolRows,
     encode_rows,
@@ -143,3 +144,17 @@ async def test_a_peer_cannot_name_pools_without_bound() -> None:
     pools = tuple(PoolNumber(number, POOL) for number in range(MAX_GROUPS + 1))
     with pytest.raises(FormatError, match="more than 65536 pools"):
         stream.accept(Feed((GroupStart(ear.key, pools),)), 0)
+
+
+@pytest.mark.parametrize("lie", [float("nan"), float("inf"), -1.0, 1e300])
+async def test_numbers_that_no_scrape_would_take(lie: float) -> None:
+    """They are not known, as if the model server had not said them: with NaN no endpoints compare,
+    and the picker would fail at each pick."""
+    ear = Ear()
+    stream = ear.stream("b", "life-b")
+    rows = PoolRows(1, metrics={ONE: MetricsRow(lie, 4.0, lie, 10, -(2**60), -3)})
+    stream.accept(Feed(rows=(encode_rows(rows),)), 0)
+    state = ear.estate.pool(ear.key).find(ONE)
+    assert state is not None
+    assert (state.waiting, state.running, state.kv) == (None, 4.0, None)
+    assert (state.inflight_seen, state.failures) == (0, 0)

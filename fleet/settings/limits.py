@@ -13,6 +13,9 @@ from fleet.settings.store_url import read_store_url
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SHOWN = 100
+_HOST = r"(?:\[[^\]/]*\]|[^:/\[\]]*)(?::[0-9]{0,6})?"
+_PLACE = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/.*)?", re.DOTALL)
+"""Hosts whose ports are numbers, and a path."""
 
 
 def masked_url(url: str) -> str:
@@ -23,6 +26,8 @@ def masked_url(url: str) -> str:
     rest, question, _ = rest.partition("?")
     if "@" in rest:
         rest = "***@" + rest.rpartition("@")[2]
+    elif not _PLACE.fullmatch(rest):
+        return f"{scheme}://***"  # `user:password` whose host was forgotten, say
     return f"{scheme}://{rest}{'?***' if question else ''}"
 
 

@@ -181,6 +181,17 @@ def test_a_url_is_shown_without_its_password() -> None:
     assert masked_url("redis://h:6379/0") == "redis://h:6379/0"
     assert masked_url("rediss://user:secret@h:6379/0") == "rediss://***@h:6379/0"
     assert masked_url("unix:///run/r.sock?password=secret") == "unix:///run/r.sock?***"
+    assert (
+        masked_url("redis+sentinel://a:1,[::1]:2/main/0") == "redis+sentinel://a:1,[::1]:2/main/0"
+    )
+
+
+@pytest.mark.parametrize(
+    "rest", ["user:secret", "user:secret/0", ":secret", "h:1,user:secret/x", "[secret"]
+)
+def test_a_url_without_a_host_shows_no_password(rest: str) -> None:
+    """What stands where a port would may be one whose host was forgotten."""
+    assert masked_url(f"redis://{rest}") == "redis://***"
 
 
 def test_the_reference_file_is_the_defaults_and_names_every_field() -> None:

@@ -209,6 +209,7 @@ class Worker:
             now = clock.monotonic()
             self.holdings.tick(now - last)
             self.ext_proc.tick()
+            self.requests.keep(group.states for group in self.holdings)
             trim = self.bounds.trim(now)
             if trim is not None:
                 self.supervisor.spawn(asyncio.to_thread(trim), "give memory back")

@@ -98,9 +98,6 @@ class PoolRows:
         self.picks = Histogram(PICK_SECONDS)
         self.rewrites: dict[tuple[str, str, str], int] = {}
 
-    def __len__(self) -> int:
-        return len(self._by_key)
-
     def all(self) -> list[Row]:
         """The rows of this moment."""
         return list(self._by_key.values())
@@ -151,6 +148,9 @@ class Table:
     def __init__(self) -> None:
         self._pools: dict[PoolRef, PoolRows] = {}
         self.borrowed = 0
+
+    def __len__(self) -> int:
+        return len(self._pools)
 
     def of(self, ref: PoolRef) -> PoolRows:
         """The rows of a pool, made now if it has none."""

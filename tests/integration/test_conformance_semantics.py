@@ -42,7 +42,7 @@ def pick_of(response: ProcessingResponse) -> str | int:
     if response.HasField("immediate_response"):
         return int(response.immediate_response.status.code)
     headers = response.request_headers.response.header_mutation.set_headers
-    return next(h.header.raw_value.decode() for h in headers if h.header.key == PICK)
+    return str(next(h.header.raw_value.decode() for h in headers if h.header.key == PICK))
 
 
 class Route:
@@ -76,7 +76,7 @@ class Route:
         call.cancel()
         headers = answer.response_headers.response.header_mutation.set_headers
         (value,) = [h.header.raw_value.decode() for h in headers if h.header.key == SERVED_HEADER]
-        return value
+        return str(value)
 
     async def close(self) -> None:
         await self._gateway.close()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fleet.model import Objective, Pool, PoolReference, Rewrite
-from fleet.model.rewrites import Intents, intents_of
+from fleet.model.rewrites import MAX_NAMES, Intents, intents_of
 from fleet.sources.contract import Change, Kind, Source, Watch
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ class IntentIndex:
         self._rewrites: dict[PoolReference, dict[str, Rewrite]] = {}
         self._known: dict[PoolReference, Intents] = {}
         self._watches: tuple[Watch, ...] = ()
+        self._told: set[PoolReference] = set()
 
     async def start(self) -> None:
         """Watch; returns when the first lists are here, or do not come in time."""
@@ -55,11 +56,28 @@ class IntentIndex:
                 self._rewrites.get(reference, {}).values(),
                 reference,
             )
+            self._tell(reference, known)
         return known
+
+    def _tell(self, pool: PoolReference, intents: Intents) -> None:
+        """Once, until all count again: every change asks."""
+        if not intents.left_out:
+            self._told.discard(pool)
+        elif pool not in self._told:
+            self._told.add(pool)
+            log.warning(
+                "rewrites left out: those of the pool name too many models",
+                extra={
+                    "pool": f"{pool.namespace}/{pool.name}",
+                    "rewrites": intents.left_out,
+                    "most": MAX_NAMES,
+                },
+            )
 
     def forget(self, pool: Pool) -> None:
         """The pool is gone."""
         self._known.pop(pool.reference, None)
+        self._told.discard(pool.reference)
 
     def close(self) -> None:
         """End the watches."""

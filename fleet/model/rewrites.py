@@ -10,6 +10,10 @@ from typing import NamedTuple
 
 from fleet.model.identity import ObjectRef, PoolReference
 
+MAX_NAMES = 4096
+"""Models that the rewrites of one pool name: all are gone through whenever one of them changes, and
+who may write one may write thousands."""
+
 
 @dataclass(frozen=True, slots=True)
 class Objective:
@@ -72,12 +76,14 @@ class Intents:
         exact: the rule for each model that one names.
         generic: the rule for all others; None = there is none.
         models: that somebody wrote down, as what is asked for or as a target.
+        left_out: rewrites that do not count, or not whole, since the pool's name too many models.
     """
 
     priorities: Mapping[str, int] = field(default_factory=dict)
     exact: Mapping[str, Rule] = field(default_factory=dict)
     generic: Rule | None = None
     models: frozenset[str] = frozenset()
+    left_out: int = 0
 
     def priority(self, objective: str) -> int:
         """The priority of a request that names this objective; 0 if the pool has none of that name:
@@ -111,7 +117,8 @@ def intents_of(
     """What of these is of `pool`: an objective or rewrite that names it, of its own API group.
 
     A rule that names a model wins over one for any model; then the rewrite that was created first,
-    of those created at once the first by name; then the rule that stands first.
+    of those created at once the first by name; then the rule that stands first. So a pool whose
+    rewrites name more than `MAX_NAMES` keeps the older ones.
     """
     priorities = {
         each.ref.name: each.priority
@@ -120,19 +127,27 @@ def intents_of(
     }
     exact: dict[str, Rule] = {}
     generic: Rule | None = None
-    of_pool = (each for each in rewrites if each.pool == pool)
-    for rewrite in sorted(of_pool, key=lambda each: (each.created, each.ref)):
+    of_pool = [each for each in rewrites if each.pool == pool]
+    of_pool.sort(key=lambda each: (each.created, each.ref))
+    left, left_out = MAX_NAMES, 0
+    for index, rewrite in enumerate(of_pool):
         for each in rewrite.rules:
+            left -= len(each.models) + len(each.targets)
+            if left < 0:
+                break
             rule = each._replace(rewrite=rewrite.ref.name)
             for model in rule.models:
                 exact.setdefault(model, rule)
             if generic is None and not rule.models:
                 generic = rule
-    if not (priorities or exact or generic):
+        if left < 0:
+            left_out = len(of_pool) - index
+            break
+    if not (priorities or exact or generic or left_out):
         return NO_INTENTS
     rules = (*exact.values(), *([] if generic is None else [generic]))
     targets = frozenset(target.model for rule in rules for target in rule.targets)
-    return Intents(priorities, exact, generic, targets.union(exact))
+    return Intents(priorities, exact, generic, targets.union(exact), left_out)
 
 
 def pick_target(targets: Sequence[Target], chance: float) -> Target:

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.model import Objective, ObjectRef, Pool, PoolRef, PoolReference, Rewrite, Rule, Target
-from fleet.model.rewrites import NO_INTENTS, intents_of, pick_target
+from fleet.model.rewrites import MAX_NAMES, NO_INTENTS, intents_of, pick_target
 
 GROUP = "inference.networking.k8s.io"
 OLD_GROUP = "inference.networking.x-k8s.io"
@@ -192,3 +192,29 @@ def test_nothing_said_is_shared() -> None:
     """Most pools have neither: they cost nothing."""
     other = objective("x", 1, POOL._replace(group=OLD_GROUP))
     assert intents_of([other], [rewrite("r")], POOL) is NO_INTENTS
+
+
+def test_rewrites_that_name_too_many_models() -> None:
+    """The older ones count, whole rules of them, and it is known that others do not: whoever writes
+    thousands pays alone."""
+    each = MAX_NAMES // 64
+    many = [
+        rewrite(f"r{n:03}", exact("t", *(f"m{n}-{k}" for k in range(each - 1))), created=float(n))
+        for n in range(66)
+    ]
+    intents = intents_of([], [*many[::-1], rewrite("late", generic("x"), created=99.0)], POOL)
+    assert intents.target("m63-0", lambda: 0.5) == "t"
+    assert intents.target("m64-0", lambda: 0.5) is None
+    assert intents.generic is None
+    assert (len(intents.exact), intents.left_out) == (64 * (each - 1), 3)
+    assert intents_of([], many[:64], POOL).left_out == 0
+
+
+def test_one_rule_of_too_many_targets() -> None:
+    """It does not count, and what stood before it does."""
+    large = Rule(tuple(Target(f"t{n}") for n in range(MAX_NAMES + 1)))
+    intents = intents_of([], [rewrite("r", exact("x", "m"), large)], POOL)
+    assert intents.target("m", lambda: 0.5) == "x"
+    assert (intents.generic, intents.left_out) == (None, 1)
+    only = intents_of([], [rewrite("r", large)], POOL)
+    assert (only.generic, only.left_out) == (None, 1)

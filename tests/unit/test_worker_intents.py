@@ -7,7 +7,7 @@ import pytest
 
 from epp_worker.intents import FIRST_LISTS_SECONDS, IntentIndex
 from fleet.model import Objective, ObjectRef, Pool, PoolRef, PoolReference, Rewrite, Rule, Target
-from fleet.model.rewrites import NO_INTENTS
+from fleet.model.rewrites import MAX_NAMES, NO_INTENTS
 from tests.memory_source import MemorySource
 
 GROUP = "inference.networking.k8s.io"
@@ -64,4 +64,22 @@ async def test_a_worker_does_not_wait_for_ever() -> None:
     began = loop.time()
     await index.start()
     assert loop.time() - began == pytest.approx(FIRST_LISTS_SECONDS, abs=0.1)
+    index.close()
+
+
+async def test_rewrites_that_are_left_out_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """And again when it has been good in between."""
+    large = Rule(tuple(Target(f"t{n}") for n in range(MAX_NAMES + 1)))
+    source = MemorySource(replace(rewrite("x"), rules=(large,)))
+    index = IntentIndex(source, lambda _: None)
+    await index.start()
+    for created in (1.0, 2.0):
+        assert index.of(pool(A)).left_out == 1
+        source.put(replace(rewrite("x"), rules=(large,), created=created))
+    assert caplog.text.count("rewrites left out") == 1
+    source.put(rewrite("x"))
+    assert index.of(pool(A)).left_out == 0
+    source.put(replace(rewrite("x"), rules=(large,)))
+    assert index.of(pool(A)).left_out == 1
+    assert caplog.text.count("rewrites left out") == 2
     index.close()

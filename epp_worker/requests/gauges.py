@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from epp_worker.requests.measures import PREFIX
 from epp_worker.requests.moment import HeldPool, Moment
-from epp_worker.requests.text import Family, joined, labels
+from epp_worker.requests.text import Family, escaped, labels
 from epp_worker.scheduling.endpoint import EndpointState
 
 PRODUCER = "inflight-load-producer"
@@ -54,10 +54,11 @@ def pool_families(moment: Moment) -> Iterator[str]:
     for pool, name in owned:
         producer = labels(producer_name=PRODUCER, namespace=pool.ref.namespace, pool=pool.ref.name)
         for state in pool.endpoints:
+            called = escaped(state.name)
             waiting = state.waiting
             if waiting is not None:
-                queues.append((joined(labels(model_server_endpoint=state.name), name), waiting))
-            endpoint = joined(labels(endpoint_name=state.name), producer)
+                queues.append((f'model_server_endpoint="{called}",{name}', waiting))
+            endpoint = f'endpoint_name="{called}",{producer}'
             requests.append((endpoint, state.inflight))
             if pool.tokens:
                 tokens.append((endpoint, state.tokens))

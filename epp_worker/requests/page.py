@@ -10,7 +10,7 @@ from epp_worker.requests.gauges import pool_families
 from epp_worker.requests.measures import MEANINGS, PICK_SECONDS, PREFIX
 from epp_worker.requests.moment import Moment
 from epp_worker.requests.rows import PoolRows, Row
-from epp_worker.requests.text import Family, HistogramFamily, joined, labels
+from epp_worker.requests.text import Family, HistogramFamily, escaped, joined, labels
 from epp_worker.scheduling.prefix.figures import Histogram
 from fleet.model.identity import PoolRef
 
@@ -139,17 +139,14 @@ def _picking(pools: Pools, moment: Moment) -> Iterator[str]:
 
 def _placed(moment: Moment) -> Iterator[tuple[str, float]]:
     for pool in moment.pools:
+        where = _pool_text(pool.ref)
         for state in pool.endpoints:
+            if not state.picks:
+                continue
+            port = state.key.rpartition(":")[2]
+            endpoint = f'endpoint_name="{escaped(state.name)}",port="{port}",{where}'
             for target, count in list(state.picks.items()):
-                text = labels(
-                    status="success",
-                    target_model_name=target,
-                    endpoint_name=state.name,
-                    port=state.key.rpartition(":")[2],
-                    namespace=pool.ref.namespace,
-                    pool=pool.ref.name,
-                )
-                yield text, count
+                yield f'status="success",target_model_name="{escaped(target)}",{endpoint}', count
 
 
 def _unplaced(pools: Pools) -> Iterable[tuple[str, float]]:

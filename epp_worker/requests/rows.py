@@ -3,7 +3,7 @@
 The names in a request are the client's: whoever makes them up must not fill the worker's memory,
 nor the tables of other pools. Each pool has a few rows of its own; further ones it takes from what
 all pools share, up to a bound of its own; what is too much is counted under `other`. Models that
-the pool's annotation or a rewrite names always have their row.
+the pool's annotation or a rewrite names have their row, up to a bound of all pools.
 """
 
 from bisect import bisect_left
@@ -22,6 +22,8 @@ POOL_ROWS = 100
 """Rows that a pool may have in all, but for those of models that somebody wrote down."""
 WRITTEN_ROWS = 1000
 """Rows that a pool may have with those."""
+ALL_WRITTEN_ROWS = 4000
+"""Of all pools together: each is some 40 kB on the page, and who writes one name may write many."""
 OTHER = "other"
 DEFAULT_FAIRNESS = "default-flow"
 """Of a request that names no flow."""
@@ -89,12 +91,13 @@ class PoolRows:
         rewrites: requests by the rewrite's name, the model and what it was rewritten to.
     """
 
-    __slots__ = ("_by_key", "_table", "borrowed", "picks", "rewrites")
+    __slots__ = ("_by_key", "_table", "borrowed", "picks", "rewrites", "written")
 
     def __init__(self, table: "Table") -> None:
         self._table = table
         self._by_key: dict[tuple[str, str, str, int | str], Row] = {}
         self.borrowed = 0
+        self.written = 0
         self.picks = Histogram(PICK_SECONDS)
         self.rewrites: dict[tuple[str, str, str], int] = {}
 
@@ -117,10 +120,10 @@ class PoolRows:
         if names(key.model) and (key.target == key.model or names(key.target)):
             if key.fairness != DEFAULT_FAIRNESS:
                 key = key._replace(fairness=OTHER)
-            if key in self._by_key or len(self._by_key) < WRITTEN_ROWS:
+            if key in self._by_key or self._room_for_written():
                 return self._add(key)
         key = RowKey(OTHER, OTHER, OTHER, key.priority)
-        if key in self._by_key or len(self._by_key) < WRITTEN_ROWS:
+        if key in self._by_key or self._room_for_written():
             return self._add(key)
         return self._add(RowKey(OTHER, OTHER, OTHER, OTHER))
 
@@ -134,6 +137,14 @@ class PoolRows:
         self._table.borrowed += 1
         return True
 
+    def _room_for_written(self) -> bool:
+        """Likewise, of what somebody wrote down: a model, or a priority."""
+        if len(self._by_key) >= WRITTEN_ROWS or self._table.written >= ALL_WRITTEN_ROWS:
+            return False
+        self.written += 1
+        self._table.written += 1
+        return True
+
     def _add(self, key: RowKey) -> Row:
         return self._by_key.setdefault(key, Row(key))
 
@@ -143,11 +154,13 @@ class Table:
 
     Attributes:
         borrowed: of the shared rows, those that are taken.
+        written: likewise of `ALL_WRITTEN_ROWS`.
     """
 
     def __init__(self) -> None:
         self._pools: dict[PoolRef, PoolRows] = {}
         self.borrowed = 0
+        self.written = 0
 
     def __len__(self) -> int:
         return len(self._pools)
@@ -166,4 +179,6 @@ class Table:
     def keep(self, refs: Collection[PoolRef]) -> None:
         """Forget the pools that are not among these."""
         for ref in self._pools.keys() - set(refs):
-            self.borrowed -= self._pools.pop(ref).borrowed
+            gone = self._pools.pop(ref)
+            self.borrowed -= gone.borrowed
+            self.written -= gone.written

@@ -15,13 +15,14 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"', "%": "%%", "\0"
 
 
 @lru_cache(maxsize=65_536)
-def _escaped(value: str) -> str:
+def escaped(value: str) -> str:
+    """A label's value as it stands between quotes in `labels`."""
     return value.translate(_ESCAPES)
 
 
 def labels(**values: str) -> str:
     """Labels as the functions below want them."""
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in values.items())
+    return ",".join(f'{name}="{escaped(value)}"' for name, value in values.items())
 
 
 def joined(*parts: str) -> str:

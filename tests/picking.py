@@ -65,6 +65,10 @@ class Said(msgspec.Struct):
     max_tokens: int | None = None
     cache_salt: str = ""
 
+    def beginning(self, size: int) -> bytes:
+        """See `epp_worker.scheduling.contract.Hints.beginning`."""
+        return self.prompt[:size]
+
 
 def request(
     model: str | None = "m",

@@ -40,6 +40,10 @@ class Said:
     stream: bool = False
     max_tokens: int | None = None
 
+    def beginning(self, size: int) -> bytes:
+        """See `epp_worker.scheduling.contract.Hints.beginning`."""
+        return self.prompt[:size]
+
 
 def request(prompt: bytes = b"", model: str | None = "m", **said: Any) -> PickRequest:
     """A request with a prompt."""

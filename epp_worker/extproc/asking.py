@@ -87,7 +87,7 @@ def ask(picker: Picker, came: Came, *, largest: int, rng: random.Random) -> Aske
         request_id = str(uuid.UUID(int=rng.getrandbits(128), version=4))
         set_headers.append((REQUEST_ID, request_id))
     objective = _either(header, OBJECTIVE)
-    hints = BodyHints(shape, body.plain) if body.plain else None
+    hints = BodyHints(shape, body.said) if body.plain else None
     request = PickRequest(
         model=body.model,
         subset=came.subset,

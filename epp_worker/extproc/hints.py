@@ -1,113 +1,80 @@
 """What a body says beside its model, read when a scheduling plugin asks for it.
 
 Every shape that is not understood means one hint less and nothing else: the model server is the
-judge of requests. The body is read once, at the first question. One of very many parts is not
-taken apart, since 16 MiB of `{},` would keep the loop for seconds: its prompt is the JSON as it
-came, which has a beginning in common with another prompt just as its texts have.
+judge of requests. A field is read when somebody asks, of a long prompt no more than is asked for.
+One of very many parts is not taken apart, since 16 MiB of `{},` would keep the loop for seconds:
+its text is the JSON as it came, which has a beginning in common with another one as texts have.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
+from epp_worker.extproc.opening import opening
 from epp_worker.extproc.paths import Shape
+from epp_worker.extproc.said import NOTHING_SAID, Said
 
 MAX_TOKENS = 2**31 - 1
 """A longer answer is not believed."""
 
+_Texts: TypeAlias = Callable[[Any], Iterator[bytes]]
+
 MAX_OPENINGS = 65_536
 MAX_COMMAS = 262_144
-"""Of a body that is taken apart, those within its texts included: 40 to 80 ms at worst."""
+"""Of a value that is taken apart, those within its texts included: 40 to 80 ms at worst."""
 
-_NOT_SAID = msgspec.Raw(b"")
-
-
-class _Said(msgspec.Struct):
-    """Everything that any shape says of itself."""
-
-    prompt: Any = None
-    messages: Any = None
-    tools: msgspec.Raw = msgspec.Raw(b"")
-    instructions: Any = None
-    system: Any = None
-    input: Any = None
-    items: Any = None
-    token_ids: Any = None
-    cache_salt: Any = None
-    stream: Any = None
-    max_tokens: Any = None
-    max_completion_tokens: Any = None
-    max_output_tokens: Any = None
-    sampling_params: Any = None
-
-
-class _Sampling(msgspec.Struct):
-    """Of a body that is not taken apart, its `sampling_params`."""
-
-    max_tokens: msgspec.Raw = _NOT_SAID
-
-
-class _Whole(msgspec.Struct):
-    """The same as `_Said`, nothing of it taken apart."""
-
-    prompt: msgspec.Raw = _NOT_SAID
-    messages: msgspec.Raw = _NOT_SAID
-    tools: msgspec.Raw = _NOT_SAID
-    instructions: msgspec.Raw = _NOT_SAID
-    system: msgspec.Raw = _NOT_SAID
-    input: msgspec.Raw = _NOT_SAID
-    items: msgspec.Raw = _NOT_SAID
-    cache_salt: msgspec.Raw = _NOT_SAID
-    stream: msgspec.Raw = _NOT_SAID
-    max_tokens: msgspec.Raw = _NOT_SAID
-    max_completion_tokens: msgspec.Raw = _NOT_SAID
-    max_output_tokens: msgspec.Raw = _NOT_SAID
-    sampling_params: msgspec.Raw = _NOT_SAID
-
-
-_decode = msgspec.json.Decoder(_Said).decode
-_decode_whole = msgspec.json.Decoder(_Whole).decode
-_decode_sampling = msgspec.json.Decoder(_Sampling).decode
-_encode = msgspec.json.encode
-_NOTHING = _Said()
 _SCALAR_BYTES = 32
+_LIST, _QUOTE = b'["'
+_NO_MARKS = bytes(set(range(256)) - set(b",[{"))
+_CUTS = (0, 61, 127)
+"""A cut may fall where it says nothing, as in a key: a little before it does not."""
 _TURN = ("reasoning_content", "content", "tool_calls", "arguments", "output")
+
+_ids = msgspec.json.Decoder(list[int]).decode
+_encode = msgspec.json.encode
+_EVERYTHING = 1 << 62
 
 
 class BodyHints:
     """See `epp_worker.scheduling.contract.Hints`."""
 
-    __slots__ = ("_body", "_prompt", "_said", "_shape", "_tokens")
+    __slots__ = ("_prompt", "_said", "_shape", "_till", "_tokens")
 
-    def __init__(self, shape: Shape, body: bytes) -> None:
+    def __init__(self, shape: Shape, said: Said) -> None:
         """Args:
-        body: JSON, without a content coding; b"" if it is anything else.
+        said: by the body.
         """
         self._shape = shape
-        self._body = body
-        self._said: _Said | None = None
-        self._prompt: bytes | None = None
+        self._said = said
+        self._prompt = b""
+        self._till = 0
         self._tokens: Sequence[int] | None = None
 
     def forget(self) -> None:
         """Let the body go, and all that was read of it: the request has been picked for."""
-        self._body = self._prompt = b""
+        self._said = NOTHING_SAID
+        self._prompt = b""
+        self._till = _EVERYTHING
         self._tokens = None
-        self._said = _NOTHING
 
     @property
     def prompt(self) -> bytes:
         """See `Hints.prompt`."""
-        if self._prompt is None:
-            self._prompt = b"".join(_prompt(self._shape, self._read()))
+        return self.beginning(_EVERYTHING)
+
+    def beginning(self, size: int) -> bytes:
+        """See `Hints.beginning`."""
+        if size > self._till:
+            self._prompt = _prompt(self._shape, self._said, size)
+            self._till = size if len(self._prompt) >= size else _EVERYTHING
         return self._prompt
 
     @property
     def token_ids(self) -> Sequence[int] | None:
         """See `Hints.token_ids`."""
-        if self._tokens is None and self._body:
-            said = self._read()
+        if self._tokens is None:
+            said = self._said
             self._tokens = _tokens(said.token_ids) or _tokens(said.prompt)
             if self._tokens is None and self._shape is Shape.EMBEDDING:
                 self._tokens = _tokens(said.input)
@@ -116,100 +83,131 @@ class BodyHints:
     @property
     def cache_salt(self) -> str:
         """See `Hints.cache_salt`."""
-        salt = self._read().cache_salt
+        salt = _scalar(self._said.cache_salt)
         return salt if isinstance(salt, str) else ""
 
     @property
     def stream(self) -> bool:
         """See `Hints.stream`."""
-        return self._read().stream is True
+        return _scalar(self._said.stream) is True
 
     @property
     def max_tokens(self) -> int | None:
         """See `Hints.max_tokens`."""
-        said = self._read()
-        limits = [said.max_completion_tokens, said.max_tokens, said.max_output_tokens]
-        if isinstance(said.sampling_params, dict):
-            limits.append(said.sampling_params.get("max_tokens"))
+        said = self._said
+        fields = (said.max_completion_tokens, said.max_tokens, said.max_output_tokens)
+        limits = [_scalar(field) for field in fields]
+        parameters = _value(said.sampling_params)
+        if isinstance(parameters, dict):
+            limits.append(parameters.get("max_tokens"))
         return next((each for each in limits if type(each) is int and 0 < each <= MAX_TOKENS), None)
 
-    def _read(self) -> _Said:
-        if self._said is None:
-            self._said = _NOTHING
-            if self._body:
-                try:
-                    self._said = _whole(self._body) if _many(self._body) else _decode(self._body)
-                except (msgspec.MsgspecError, ValueError, RecursionError):
-                    self._said = _NOTHING
-        return self._said
+
+def _value(field: msgspec.Raw) -> Any:
+    """What a field holds, or the field itself if it has too many parts; None if it is absent, or
+    was skipped without complaint and cannot be read."""
+    if not field:
+        return None
+    if _many(field):
+        return field
+    try:
+        return msgspec.json.decode(field)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
-def _many(body: bytes) -> bool:
+def _many(value: msgspec.Raw | memoryview) -> bool:
     """Whether taking it apart would take too long."""
-    if len(body) <= MAX_OPENINGS:
+    if len(memoryview(value)) <= 2 * MAX_OPENINGS:  # what is opened is closed
         return False
-    commas = body.count(b",")
-    return commas > MAX_COMMAS or body.count(b"{") + body.count(b"[") > MAX_OPENINGS
+    marks = bytes(value).translate(None, _NO_MARKS)
+    commas = marks.count(b",")
+    return commas > MAX_COMMAS or len(marks) - commas > MAX_OPENINGS
 
 
-def _whole(body: bytes) -> _Said:
-    """What a body says that is not taken apart: its texts are JSON."""
-    came = _decode_whole(body)
-    sampling = came.sampling_params
-    inner = _decode_sampling(sampling) if bytes(sampling).startswith(b"{") else _Sampling()
-    return _Said(
-        prompt=_said(came.prompt),
-        messages=_said(came.messages),
-        tools=came.tools,
-        instructions=_said(came.instructions),
-        system=_said(came.system),
-        input=_said(came.input),
-        items=_said(came.items),
-        cache_salt=_scalar(came.cache_salt),
-        stream=_scalar(came.stream),
-        max_tokens=_scalar(came.max_tokens),
-        max_completion_tokens=_scalar(came.max_completion_tokens),
-        max_output_tokens=_scalar(came.max_output_tokens),
-        sampling_params={"max_tokens": _scalar(inner.max_tokens)},
-    )
+def _scalar(field: msgspec.Raw) -> Any:
+    if len(memoryview(field)) > _SCALAR_BYTES and memoryview(field)[0] != _QUOTE:
+        return None
+    return _value(field)
 
 
-def _said(value: msgspec.Raw) -> msgspec.Raw | None:
-    return None if bytes(value) in (b"", b"null") else value
+def _tokens(field: msgspec.Raw) -> Sequence[int] | None:
+    if not field or memoryview(field)[0] != _LIST or _many(field):
+        return None
+    try:
+        return _ids(field) or None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
-def _scalar(value: msgspec.Raw) -> Any:
-    data = bytes(value)
-    if data.startswith(b'"') or 0 < len(data) <= _SCALAR_BYTES:
-        return msgspec.json.decode(data)
-    return None
-
-
-def _tokens(value: Any) -> Sequence[int] | None:
-    if isinstance(value, list) and value and all(type(each) is int for each in value):
-        return value
-    return None
-
-
-def _prompt(shape: Shape, said: _Said) -> Iterator[bytes]:
-    """Tools, then what the model is told, then what it is asked; see `Hints.prompt`."""
+def _prompt(shape: Shape, said: Said, size: int) -> bytes:
+    """Tools, then what the model is told, then what it is asked; see `Hints.beginning`."""
     tools = bytes(said.tools)
-    if tools and tools != b"null":
-        yield tools
+    prompt = b"" if tools == b"null" else tools
+    for field, texts in _fields(shape, said):
+        if len(prompt) >= size:
+            break
+        prompt += _beginning(field, texts, size - len(prompt))
+    return prompt
+
+
+def _fields(shape: Shape, said: Said) -> tuple[tuple[msgspec.Raw, _Texts], ...]:
     if shape is Shape.RESPONSE:
-        yield from _text(said.instructions)
-        yield from _turns(said.input)
-    elif shape is Shape.MESSAGES:
-        yield from _text(said.system)
-        yield from _turns(said.messages)
-    elif shape is Shape.EMBEDDING:
-        yield from _text(said.input)
-    elif shape is Shape.CONVERSATION:
-        yield from _turns(said.items)
-    elif said.messages is not None:
-        yield from _turns(said.messages)
-    else:
-        yield from _text(said.prompt)
+        return (said.instructions, _text), (said.input, _turns)
+    if shape is Shape.MESSAGES:
+        return (said.system, _text), (said.messages, _turns)
+    if shape is Shape.EMBEDDING:
+        return ((said.input, _text),)
+    if shape is Shape.CONVERSATION:
+        return ((said.items, _turns),)
+    if said.messages and bytes(memoryview(said.messages)[:5]) != b"null":
+        return ((said.messages, _turns),)
+    return ((said.prompt, _text),)
+
+
+def _beginning(field: msgspec.Raw, texts: _Texts, size: int) -> bytes:
+    """Texts of a field; of one that is far longer than `size` only so much, where that is enough.
+
+    JSON is somewhat longer than its texts: so is what is read.
+    """
+    data = memoryview(field)
+    for longer in (size + size // 4, 2 * size) if len(data) > 4 * size else ():
+        part = _texts_until(data, longer, texts)
+        if part is None:
+            break
+        if len(part) >= size:
+            return part
+    return b"".join(texts(_value(field)))
+
+
+def _texts_until(data: memoryview, end: int, texts: _Texts) -> bytes | None:
+    if _many(data[:end]):
+        return None
+    for less in _CUTS:
+        value = _as_cut(opening(data, max(1, end - less)), texts)
+        if value is not None:
+            return b"".join(texts(value))
+    return None
+
+
+def _as_cut(value: Any, texts: _Texts) -> Any:
+    """What can be taken of a value that was cut. A turn's role is read before all else in it, so
+    one whose role is not known yet cannot; what a turn says is otherwise taken to stand there in
+    the order in which it is read."""
+    if isinstance(value, dict):
+        if isinstance(value.get("text"), str):
+            return value
+        return msgspec.Raw(_encode(value).rstrip(b']}"'))
+    if isinstance(value, list) and value and isinstance(value[-1], dict):
+        last = value[-1]
+        if texts is not _turns:
+            value[-1] = _as_cut(last, texts)
+        elif "role" in last:
+            name = next(reversed(last))
+            last[name] = _as_cut(last[name], _text)
+        else:
+            return None
+    return value
 
 
 def _turns(value: Any) -> Iterator[bytes]:
@@ -238,7 +236,7 @@ def _text(value: Any) -> Iterator[bytes]:
         yield _utf8(text) if isinstance(text, str) else _encode(value)
     elif isinstance(value, msgspec.Raw):
         yield bytes(value)
-    elif isinstance(value, list) and _tokens(value) is None:
+    elif isinstance(value, list):
         yield from _each(value)
 
 
@@ -246,7 +244,7 @@ def _each(values: Iterable[Any]) -> Iterator[bytes]:
     for value in values:
         if isinstance(value, str):
             yield _utf8(value)
-        elif isinstance(value, dict):
+        elif isinstance(value, dict | msgspec.Raw):
             yield from _text(value)
 
 

@@ -1,4 +1,4 @@
-"""Which model a request asks for: reads `model` and nothing else of the body, once it is JSON.
+"""Which model a request asks for, if its body is JSON; what else is said is kept for hints.
 
 A body is refused only when it cannot be what its path promises. Whatever else is in it is the model
 server's business: unknown shapes, odd numbers and new fields are routed like any other.
@@ -14,6 +14,7 @@ import msgspec
 
 from epp_worker.extproc.multipart import form_model
 from epp_worker.extproc.paths import Shape, names_model
+from epp_worker.extproc.said import NOTHING_SAID, Said, read
 
 MAX_MODEL_LENGTH = 1024
 """Characters; longer than any served name, short enough for labels and logs."""
@@ -52,13 +53,6 @@ _BAD_CODING = BadBody(400, "The request body does not match its content-encoding
 _TOO_LARGE = BadBody(413, "The decompressed request body is too large.")
 
 
-class _Named(msgspec.Struct):
-    model: str | None = None
-
-
-_decode = msgspec.json.Decoder(_Named).decode
-
-
 class Body(NamedTuple):
     """A request body that can be routed.
 
@@ -66,11 +60,13 @@ class Body(NamedTuple):
         model: the name it holds; None = it holds none.
         plain: the body without its content coding, if it is JSON or a form; b"" if it is not.
         packed: `plain` is a copy: the body itself has a coding.
+        said: what the body says besides.
     """
 
     model: str | None
     plain: bytes
     packed: bool = False
+    said: Said = NOTHING_SAID
 
 
 NO_BODY = Body(None, b"")
@@ -88,9 +84,9 @@ def body_of(body: bytes, header: Header, shape: Shape, *, largest: int) -> Body 
         BadBody where the body cannot be what the path promises, or would become too large. A body
         of another kind, or with a coding that we cannot undo, is routed without a model.
     """
-    found, plain = read_model(body), body
+    (found, said), plain = _read(body), body
     if isinstance(found, str):
-        return Body(found, plain)
+        return Body(found, plain, said=said)
     codings = _codings(header) if found is _NOT_JSON else []
     packed = bool(codings)
     if packed:
@@ -101,14 +97,14 @@ def body_of(body: bytes, header: Header, shape: Shape, *, largest: int) -> Body 
         if isinstance(inflated, BadBody):
             found = inflated
         else:
-            found, plain = read_model(inflated), inflated
+            (found, said), plain = _read(inflated), inflated
         if found is _TOO_LARGE:
             return _TOO_LARGE
     if isinstance(found, str):
-        return Body(found, plain, packed)
+        return Body(found, plain, packed, said)
     promised = names_model(shape) and (header(":method") or "POST").upper() == "POST"
     if found is NO_MODEL:
-        return Body(None, plain, packed)
+        return Body(None, plain, packed, said)
     if promised:
         return found
     return NO_BODY if found is not _NOT_JSON else _of_form(plain, packed)
@@ -127,13 +123,17 @@ def _of_form(plain: bytes, packed: bool) -> Body:
 
 def read_model(body: bytes) -> str | BadBody:
     """The model that a JSON object names; `NO_MODEL` if it names none."""
+    return _read(body)[0]
+
+
+def _read(body: bytes) -> tuple[str | BadBody, Said]:
     try:
-        model = _decode(body).model
+        said = read(body)
     except msgspec.ValidationError:
-        return _NOT_OBJECT
+        return _NOT_OBJECT, NOTHING_SAID
     except (msgspec.DecodeError, UnicodeError, ValueError, RecursionError):
-        return _read_leniently(body)
-    return checked(model)
+        return _read_leniently(body), NOTHING_SAID
+    return checked(said.model), said
 
 
 def _read_leniently(body: bytes) -> str | BadBody:

@@ -36,6 +36,11 @@ class Hints(Protocol):
         contents. Equal beginnings of prompts are equal beginnings here. b"" = unknown."""
         ...
 
+    def beginning(self, size: int) -> bytes:
+        """At least so many bytes of the prompt, or all if it is no longer: whoever needs no more
+        asks for no more, as prompts may have megabytes."""
+        ...
+
     @property
     def token_ids(self) -> Sequence[int] | None:
         """The prompt as tokens, where the client sent tokens."""
@@ -63,6 +68,10 @@ class _NoHints:
     cache_salt = ""
     stream = False
     max_tokens: int | None = None
+
+    def beginning(self, size: int) -> bytes:
+        """See `Hints.beginning`."""
+        return b""
 
 
 NO_HINTS: Hints = _NoHints()

@@ -7,11 +7,18 @@ from typing import Any
 import pytest
 
 from epp_worker.extproc.hints import MAX_COMMAS, MAX_OPENINGS, BodyHints
+from epp_worker.extproc.model import Body, body_of
 from epp_worker.extproc.paths import Shape, names_model, path_of, shape_of
+from epp_worker.extproc.said import NOTHING_SAID
+
+
+def of_body(shape: Shape, body: bytes) -> BodyHints:
+    read = body_of(body, dict[str, str]().get, Shape.OTHER, largest=0)
+    return BodyHints(shape, read.said if isinstance(read, Body) else NOTHING_SAID)
 
 
 def hints(shape: Shape, **body: Any) -> BodyHints:
-    return BodyHints(shape, json.dumps(body, separators=(",", ":")).encode())
+    return of_body(shape, json.dumps(body, separators=(",", ":")).encode())
 
 
 @pytest.mark.parametrize(
@@ -156,7 +163,7 @@ def test_the_body_is_let_go() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"[" * 200_000, b'{"messages":[NaN]}', b"\xff"])
 def test_what_is_no_json_says_nothing(body: bytes) -> None:
     """Whatever it is."""
-    made = BodyHints(Shape.CHAT, body)
+    made = of_body(Shape.CHAT, body)
     assert (made.prompt, made.token_ids, made.stream, made.max_tokens) == (b"", None, False, None)
 
 
@@ -165,7 +172,7 @@ def test_a_body_of_very_many_parts_is_not_taken_apart(part: bytes) -> None:
     """1 MiB of empty turns once took 0.4 s, 10 MiB 3.8 s; a third of the one is plenty here."""
     messages = b"[" + b",".join([part] * (1024 * 1024 // (len(part) + 1))) + b"]"
     begun = time.process_time()
-    found = BodyHints(Shape.CHAT, b'{"model":"m","messages":' + messages + b"}")
+    found = of_body(Shape.CHAT, b'{"model":"m","messages":' + messages + b"}")
     assert found.prompt == messages
     assert found.token_ids is None
     assert time.process_time() - begun < 0.13

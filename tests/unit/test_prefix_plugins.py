@@ -319,8 +319,8 @@ class NoPicker:
 
 
 def test_long_prompts_keep_their_vote() -> None:
-    """Calls that take longer than plugins may, because they are the first to read long bodies, still
-    count, however many: what they found is paid for."""
+    """Calls that take longer than plugins may, because they are the first to read long bodies,
+    still count, however many: what they found is paid for."""
     clock = count(0.0, 0.02)
     watch = Watch(PoolRef("ns", "pool"), PluginFaults(), lambda: next(clock))
     cache = Cache()

@@ -156,12 +156,13 @@ class ApproxPrefixCache:
     def _chain(self, request: PickRequest, block_tokens: int) -> list[int]:
         hints = request.hints
         ids = hints.token_ids
-        data = packed(ids) if ids else hints.prompt
+        most = min(self._most_blocks(block_tokens), MAX_BLOCKS)
+        size = block_tokens * TOKEN_BYTES
+        data = packed(ids[: most * block_tokens]) if ids else hints.beginning(most * size)
         if not data:
             return []
         model = request.target_model or request.model or ""
-        most = min(self._most_blocks(block_tokens), MAX_BLOCKS)
-        return chain(data, seed(model, hints.cache_salt), block_tokens * TOKEN_BYTES, most)
+        return chain(data, seed(model, hints.cache_salt), size, most)
 
     def _tokens_in_block(self, candidates: Candidates) -> int:
         if self._parameters.auto_tune and candidates:

@@ -21,6 +21,9 @@ from fleet.errors import FormatError, StoreUnavailable
 from fleet.model import LeaderInfo, PoolRef, ShardMap
 
 _JSON = "application/json"
+PLAN_REST = 3.0
+"""For so many times as long as a plan took, none is made: its thread takes turns with the leader's
+loop, and whoever may read may ask without end."""
 
 
 class _Rendered(NamedTuple):
@@ -54,6 +57,8 @@ class Reads:
         self._rendered: _Rendered | None = None
         self._rendering = asyncio.Lock()
         self._asking = asyncio.Lock()
+        self._planning = asyncio.Lock()
+        self._rested = 0.0
 
     def routes(self) -> list[web.AbstractRouteDef]:
         """For the application's router."""
@@ -128,14 +133,19 @@ class Reads:
             question = question_of(request.query)
         except ValueError as error:
             return error_response(400, "bad_request", str(error))
-        async with self._asking:
+        loop = asyncio.get_running_loop()
+        async with self._planning:
+            await asyncio.sleep(self._rested - loop.time())
             premises = self._view.premises()
             if premises is None:
                 return not_now("no_map", "this coordinator has not seen a shard map yet")
+            began = loop.time()
             try:
                 found = await asyncio.to_thread(what_if, premises, question)
             except NoSuchWorker as error:
                 return error_response(404, "unknown_worker", str(error))
+            finally:
+                self._rested = loop.time() + PLAN_REST * (loop.time() - began)
         document = plan_document(found, leader=self._view.leader(), answered_by=self._view.id)
         return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
 

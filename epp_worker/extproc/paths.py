@@ -45,6 +45,9 @@ _ENDINGS = {
 }
 _LONGEST_FIRST = tuple(sorted(_ENDINGS, key=len, reverse=True))
 
+_LOOKED_AT = 128
+"""Characters at a path's end that may be remembered; clients make paths up, of any length."""
+
 _NAMING = frozenset((Shape.COMPLETION, Shape.CHAT, Shape.EMBEDDING, Shape.RESPONSE, Shape.MESSAGES))
 
 
@@ -62,9 +65,13 @@ def path_of(header: Callable[[str], str | None]) -> str:
     return ""
 
 
-@lru_cache(maxsize=1024)
 def shape_of(path: str) -> Shape:
     """The shape that a path promises."""
+    return _shape_of(path[-_LOOKED_AT:])
+
+
+@lru_cache(maxsize=1024)
+def _shape_of(path: str) -> Shape:
     path = path.rstrip("/")
     for ending in _LONGEST_FIRST:
         if path.endswith(ending):

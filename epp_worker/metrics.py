@@ -16,6 +16,7 @@ from epp_worker.handover.counts import StreamFigures
 from epp_worker.handover.metrics import families as state_families
 from epp_worker.requests.moment import Moment
 from epp_worker.requests.page import write
+from epp_worker.requests.text import Family, escaped, labels
 from epp_worker.scheduling.contract import Pick
 from epp_worker.scheduling.prefix.figures import PrefixPage
 from epp_worker.scheduling.prefix.metrics import families as prefix_families
@@ -169,7 +170,6 @@ class _Collector:
         yield _gauge(
             "owned_load", "Owned groups plus their streams/s, as placed.", figures.owned_load
         )
-        yield _inflight(figures.inflight)
         yield _gauge(
             "loop_lag_seconds", "Worst delay of the serving loop lately.", figures.loop_lag_seconds
         )
@@ -271,16 +271,19 @@ def _counter(name: str, text: str, label: str, values: Mapping[str, int]) -> Met
     return family
 
 
-def _inflight(pools: Mapping[PoolRef, Mapping[str, int]]) -> Metric:
-    family = GaugeMetricFamily(
-        "epp_fleet_inflight_requests",
-        "Requests picked here that are not over.",
-        labels=("namespace", "pool", "endpoint"),
+_INFLIGHT = Family(
+    "epp_fleet_inflight_requests", "gauge", "Requests picked here that are not over."
+)
+
+
+def _inflight(pools: Mapping[PoolRef, Mapping[str, int]]) -> str:
+    """As text: there are thousands of them."""
+    return _INFLIGHT.write(
+        (f'endpoint="{escaped(address)}",{where}', float(count))
+        for ref, endpoints in pools.items()
+        if (where := labels(namespace=ref.namespace, pool=ref.name))
+        for address, count in endpoints.items()
     )
-    for ref, endpoints in pools.items():
-        for address, count in endpoints.items():
-            family.add_metric((ref.namespace, ref.name, address), count)
-    return family
 
 
 class MetricsPage:
@@ -295,4 +298,5 @@ class MetricsPage:
     def render(self, figures: Figures) -> bytes:
         """The page in the text format 0.0.4; may take long, so not on the serving loop."""
         self._collector.figures = figures
-        return generate_latest(self._registry) + write(figures.router)
+        usual = generate_latest(self._registry)
+        return b"".join((usual, _inflight(figures.inflight).encode(), *write(figures.router)))

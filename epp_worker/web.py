@@ -12,6 +12,10 @@ from fleet.bearer import FleetToken
 from fleet.kube.read_access import Decides
 from fleet.read_guard import read_guard
 
+_PIECE_BYTES = 256 * 1024
+_READ_SECONDS = 30.0
+"""A page of 28 MB (a thousand pools) takes a second at 250 Mbit/s."""
+_MOST_PAGES = 8
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -35,6 +39,41 @@ class Inside(Protocol):
         ...
 
 
+class _Pages:
+    """Sends pages in pieces: all of a large one at once would be copied before anything else goes
+    on. Who does not read makes us hold its page: not for ever, and not more than a few."""
+
+    def __init__(self) -> None:
+        self._open: list[web.Request] = []
+
+    async def send(self, request: web.Request, body: bytes) -> web.StreamResponse:
+        """Answer with a page; when too many are on their way, the oldest reader goes."""
+        headers = {"Content-Type": _METRICS_TYPE}
+        if len(body) <= _PIECE_BYTES or request.method == "HEAD":
+            return web.Response(body=body, headers=headers)
+        if len(self._open) >= _MOST_PAGES:
+            _abort(self._open[0])
+        response = web.StreamResponse(headers=headers)
+        response.content_length = len(body)
+        self._open.append(request)
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                await response.prepare(request)
+                for begin in range(0, len(body), _PIECE_BYTES):
+                    await response.write(body[begin : begin + _PIECE_BYTES])
+                await response.write_eof()
+        except (ConnectionError, TimeoutError):
+            _abort(request)
+        finally:
+            self._open.remove(request)
+        return response
+
+
+def _abort(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
+
+
 def web_app(inside: Inside, token: str, access: Decides | None = None) -> web.Application:
     """The application, without its listener.
 
@@ -42,13 +81,14 @@ def web_app(inside: Inside, token: str, access: Decides | None = None) -> web.Ap
         access: decides who may read the metrics; None = everybody.
     """
     page = MetricsPage()
+    pages = _Pages()
     rendering = asyncio.Lock()
     own = FleetToken(token)
 
-    async def metrics(_: web.Request) -> web.Response:
+    async def metrics(request: web.Request) -> web.StreamResponse:
         async with rendering:
             body = await asyncio.to_thread(page.render, inside.figures())
-        return web.Response(body=body, headers={"Content-Type": _METRICS_TYPE})
+        return await pages.send(request, body)
 
     def probe(reason: Callable[[], str | None]) -> Callable[[web.Request], Any]:
         async def answer(_: web.Request) -> web.Response:

@@ -5,6 +5,7 @@ The old names, where they are wanted, have the labels of the new ones.
 
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
+from itertools import chain
 
 from epp_worker.requests.gauges import pool_families
 from epp_worker.requests.measures import MEANINGS, PICK_SECONDS, PREFIX
@@ -17,21 +18,22 @@ from fleet.model.identity import PoolRef
 Pools = list[tuple[PoolRef, PoolRows, list[Row]]]
 
 
-def write(moment: Moment) -> bytes:
+def write(moment: Moment) -> Iterator[bytes]:
     """All families of a moment; may take long, so not on the serving loop."""
     pools: Pools = [(ref, rows, rows.all()) for ref, rows in moment.rows]
     for ref, _, rows in pools:
         for row in rows:
             if not row.text:
                 row.text = _row_text(ref, row)
-    parts = [
-        *_requests(pools, twins=moment.twins),
-        *_measures(pools, twins=moment.twins),
-        *_picking(pools, moment),
-        *pool_families(moment),
-        *_worker(moment),
-    ]
-    return "".join(parts).encode("utf-8", "replace")
+    families = (
+        _requests(pools, twins=moment.twins),
+        _measures(pools, twins=moment.twins),
+        _picking(pools, moment),
+        pool_families(moment),
+        _worker(moment),
+    )
+    for family in chain.from_iterable(families):
+        yield family.encode("utf-8", "replace")
 
 
 def _pool_text(ref: PoolRef) -> str:

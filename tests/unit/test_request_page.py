@@ -132,7 +132,7 @@ def test_only_the_owner_shows_a_pools_gauges() -> None:
     states = (endpoint(0, queue=2), endpoint(1, queue=None))
     for owned in (True, False):
         moment = Moment((HeldPool(PoolRef("ns", "a"), states, owned, tokens=True),))
-        names = {name for name, _ in samples(write(moment))}
+        names = {name for name, _ in samples(b"".join(write(moment)))}
         assert ("llm_d_epp_average_queue_size" in names) is owned
         assert ("llm_d_epp_inflight_tokens" in names) is owned
 

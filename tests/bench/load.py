@@ -400,6 +400,8 @@ def _hold(load: Load, plan: Plan) -> float:
         load.script = measured
         while len(load.picks) < start + 50:
             load.wait(1.0)
+            if load.failed:
+                raise ConnectionError("streams to be held were refused")
     after = resident_bytes(plan.pids[0])
     load.script = script
     return (after - before) / plan.hold

@@ -40,7 +40,12 @@ from tests.worker_inprocess import Running, TestLeader, running_worker
 SERVER_CORE, LOAD_CORE = 0, 1
 _SCRAPED_SECONDS = 0.25
 _SETTINGS = WorkerSettings(
-    host="127.0.0.1", ext_proc_port=0, health_port=0, internal_port=0, http_port=0
+    host="127.0.0.1",
+    ext_proc_port=0,
+    health_port=0,
+    internal_port=0,
+    http_port=0,
+    max_streams_per_connection=8192,
 )
 _ANYBODY = """
 apiVersion: llm-d.ai/v1alpha1

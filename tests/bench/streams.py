@@ -98,7 +98,7 @@ class Runs:
             return "the server's core"
         if self.own_busy >= _BUSY:
             return "the load"
-        return f"waiting: server {self.busy:.0%} busy, load {self.own_busy:.0%}"
+        return f"neither: server {self.busy:.0%} busy, load {self.own_busy:.0%} (others' work?)"
 
 
 def _measure(each: _Load, halves: tuple[float, float]) -> tuple[Runs, Runs | None]:
@@ -145,7 +145,7 @@ def rows() -> Iterator[Row | StreamsRow]:
             also,
         )
         if each.plan.tls and plain is not None:
-            share = 100 * ours.rate / plain.rate
+            share = 100 * plain.cpu_us[0] / ours.cpu_us[0]  # of the rate, where the core is full
             yield Row("TLS keeps of the plaintext rate", share, "%", 60.0, at_least=True)
     yield from _held()
 

@@ -28,7 +28,7 @@ OTHER = "other"
 DEFAULT_FAIRNESS = "default-flow"
 """Of a request that names no flow."""
 MAX_NAME = 128
-"""A longer id of a flow counts as `other`."""
+"""A longer id of a flow counts as `other`, and so does a longer model that nobody wrote down."""
 
 Names = Callable[[str], bool]
 """Whether somebody wrote a model's name down."""
@@ -115,7 +115,8 @@ class PoolRows:
             key = key._replace(fairness=OTHER)
             if key in self._by_key:
                 return self._by_key[key]
-        if self._room():
+        short = len(key.model) <= MAX_NAME and len(key.target) <= MAX_NAME
+        if short and self._room():
             return self._add(key)
         if names(key.model) and (key.target == key.model or names(key.target)):
             if key.fairness != DEFAULT_FAIRNESS:

@@ -10,6 +10,7 @@ from fleet.model.pools import Endpoint
 
 NEVER = float("-inf")
 MAX_PICKED_MODELS = 8
+MAX_PICKED_LENGTH = 128
 OTHER_MODELS = "other"
 NO_ADAPTERS: frozenset[str] = frozenset()
 
@@ -55,7 +56,7 @@ class EndpointState:
         block_size: tokens in a block of the KV cache; None = unknown.
         blocks: blocks of the KV cache; None = unknown.
         picks: how often it was picked, by the model that was asked for; names are the clients',
-            so that only `MAX_PICKED_MODELS` of them are told apart.
+            so that only `MAX_PICKED_MODELS` short ones are told apart.
         headers_reply: prebuilt ext_proc answer that names this endpoint.
         touched: called at each change of the counts and the metrics, if somebody follows.
     """
@@ -122,7 +123,9 @@ class EndpointState:
     def picked_for(self, model: str) -> None:
         """One more pick for a request of this model."""
         picks = self.picks
-        if model not in picks and len(picks) >= MAX_PICKED_MODELS:
+        if model not in picks and (
+            len(picks) >= MAX_PICKED_MODELS or len(model) > MAX_PICKED_LENGTH
+        ):
             model = OTHER_MODELS
         picks[model] = picks.get(model, 0) + 1
 

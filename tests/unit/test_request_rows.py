@@ -13,6 +13,7 @@ from epp_worker.requests.rows import (
     Table,
 )
 from fleet.model import PoolRef
+from tests.picking import endpoint
 
 
 def nobody(_: str) -> bool:
@@ -87,6 +88,27 @@ def test_a_long_flow_id_is_no_label() -> None:
     assert named(rows, "m", "f" * (MAX_NAME + 1)).fairness == OTHER
     assert named(rows, "m", "g" * (MAX_NAME + 1)).fairness == OTHER
     assert len(rows.all()) == 2
+
+
+def test_a_long_model_is_a_label_only_where_somebody_wrote_it_down() -> None:
+    """A name may have 1024 characters; on a page it is there a hundred times."""
+    rows = Table().of(PoolRef("ns", "a"))
+    long = "m" * (MAX_NAME + 1)
+    assert named(rows, "m" * MAX_NAME).model == "m" * MAX_NAME
+    assert named(rows, long).model == OTHER
+    assert rows.row("m", long, DEFAULT_FAIRNESS, 0, nobody).key.target == OTHER
+    assert rows.row(long, long, DEFAULT_FAIRNESS, 0, long.__eq__).key.model == long
+
+
+def test_picks_of_an_endpoint_by_model_are_bounded() -> None:
+    """Seven short models beside `other`, which was there first; all others are that one."""
+    state = endpoint(0)
+    state.picked_for("m" * 129)
+    for number in range(50):
+        state.picked_for(f"m-{number % 25}")
+    assert len(state.picks) == 8
+    assert sum(state.picks.values()) == 51
+    assert state.picks[OTHER] == 51 - 2 * 7
 
 
 def test_a_pool_that_goes_gives_its_rows_back() -> None:

@@ -51,6 +51,7 @@ def _row_text(ref: PoolRef, row: Row) -> str:
     return joined(own, _pool_text(ref))
 
 
+_VERSION = version("epp-fleet")
 _PICKED = ("counter", "Requests for which an endpoint was picked.")
 _RUNNING = ("gauge", "Picked requests that are not over.")
 _E2E = (PICK_SECONDS, "How long choosing an endpoint took.")
@@ -164,7 +165,7 @@ def _unplaced(pools: Pools) -> Iterable[tuple[str, float]]:
 
 
 def _worker(moment: Moment) -> Iterator[str]:
-    info = [(labels(commit="", build_ref=version("epp-fleet")), 1.0)]
+    info = [(labels(commit="", build_ref=_VERSION), 1.0)]
     polls = Family(f"{PREFIX}datalayer_poll_errors_total", "counter", "Scrapes that failed.")
     yield polls.write([(labels(source_type="metrics-data-source"), moment.poll_errors)])
     yield from named(

@@ -128,3 +128,22 @@ def test_large_document_is_not_kept() -> None:
         assert reader.held <= MAX_DOCUMENT_BYTES
     reader.finish()
     assert (reader.prompt, reader.faults, reader.held) == (None, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("usage", "cached", "faults"),
+    [
+        ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 4}}, 4, 0),
+        ({"input_tokens": 9, "input_tokens_details": {"cached_tokens": 0}}, 0, 0),
+        ({"input_tokens": 9, "cache_read_input_tokens": 5}, 5, 0),
+        ({"prompt_tokens": 9, "prompt_tokens_details": None}, None, 0),
+        ({"prompt_tokens": 9, "prompt_tokens_details": {"audio_tokens": 0}}, None, 0),
+        ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": -1}}, None, 1),
+    ],
+)
+def test_cached_tokens(usage: dict[str, object], cached: int | None, faults: int) -> None:
+    """OpenAI's completions and responses, and Anthropic's; many servers send null details."""
+    reader = UsageReader("application/json")
+    reader.feed(json.dumps({"usage": usage}).encode())
+    reader.finish()
+    assert (reader.cached, reader.faults) == (cached, faults)

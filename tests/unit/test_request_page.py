@@ -144,3 +144,21 @@ def test_a_pool_in_two_groups_is_there_once() -> None:
     for held in ([(pool, False), (pool, True)], [(pool, True), (pool, False)]):
         moment = requests.moment(held, 0)
         assert [each.owned for each in moment.pools] == [True]
+
+
+def test_a_request_that_goes_on_alone() -> None:
+    """It was picked and is not running; how it ends is not seen."""
+    pool = pool_of(1, PoolSlots(Budget()))
+    requests = Requests(PickCounts(), Clock())
+    record = requests(GroupPicker([pool]))
+    asked = request("m")
+    record.asked(asked, 10)
+    pick = pool.pick(asked)
+    assert not isinstance(pick, Refusal)
+    record.picked(pick)
+    (row,) = requests.table.of(pool.pool.ref).all()
+    assert row.running == 1
+    record.left()
+    record.finished(complete=False)  # nothing is told of it any more; even so
+    measured = [m.name for m, of in zip(MEANINGS, row.measures, strict=True) if of is not None]
+    assert (row.picked, row.running, measured) == (1, 0, ["request_size_bytes"])

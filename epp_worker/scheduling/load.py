@@ -70,31 +70,40 @@ def weighted_load(
 ) -> list[float]:
     """The weighted sum of queue-scorer, kv-cache-utilization-scorer and active-request-scorer.
 
-    The three in two short passes: one for the queues, whose spread must be known, one for the sums.
+    The three in two short passes: one for the queues, whose spread must be known, one for the sums,
+    from which a part that is the same for all is left out.
     """
     waits = [
         c.waiting + unseen if (unseen := c.inflight - c.inflight_seen) > 0 else c.waiting
         for c in candidates
         if c.waiting is not None and c.kv is not None and c.metrics_at >= oldest
     ]
-    all_known = len(waits) == len(candidates)
-    if not all_known:
-        waits = queues(candidates, oldest)
+    uses: Sequence[float] | None = None
+    if len(waits) != len(candidates):
+        waits, uses = queues(candidates, oldest), cache_use(candidates, oldest)
     longest, most = max(waits), max(map(_inflight, candidates))
     spread = longest - min(waits)
     per_wait = queue / spread if spread > 0 else 0.0
     per_count = inflight / most if most > 0 else 0.0
     best = cache + inflight + (per_wait * longest if spread > 0 else queue)
-    if all_known:
+    if uses is not None:
+        return [
+            best - wait * per_wait - use * cache - c.inflight * per_count
+            for c, wait, use in zip(candidates, waits, uses, strict=True)
+        ]
+    if per_wait and per_count:
         return [
             best - wait * per_wait - (c.kv or 0.0) * cache - c.inflight * per_count
             for c, wait in zip(candidates, waits, strict=True)
         ]
-    uses = cache_use(candidates, oldest)
-    return [
-        best - wait * per_wait - use * cache - c.inflight * per_count
-        for c, wait, use in zip(candidates, waits, uses, strict=True)
-    ]
+    if per_wait:
+        return [
+            best - wait * per_wait - (c.kv or 0.0) * cache
+            for c, wait in zip(candidates, waits, strict=True)
+        ]
+    if per_count:
+        return [best - (c.kv or 0.0) * cache - c.inflight * per_count for c in candidates]
+    return [best - (c.kv or 0.0) * cache for c in candidates]
 
 
 def prompt_tokens(request: PickRequest) -> int:

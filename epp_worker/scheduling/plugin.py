@@ -11,6 +11,7 @@ clamped, times their weight, summed), the picker orders; then observers see what
 instance may be of several kinds: what it has methods for, it is.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -60,6 +61,16 @@ class Scorer(Protocol):
         """One value in 0..1 per candidate, in their order; what is outside is clamped. Or
         `NO_VOTE` itself."""
         ...
+
+
+class AddingScorer(ABC):
+    """A `Scorer` that can add its own part, within 0..1, to a sum: one pass instead of two."""
+
+    @abstractmethod
+    def add(
+        self, request: PickRequest, candidates: Candidates, weight: float, totals: list[float]
+    ) -> list[float] | None:
+        """A new list: the totals and the weighted scores; None = no vote."""
 
 
 @runtime_checkable

@@ -8,15 +8,24 @@ slow has its say all the same: what it decides may be about what can work at all
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.endpoint import EndpointState
 from epp_worker.scheduling.faults import SLOW_SECONDS, PluginFaults
-from epp_worker.scheduling.plugin import NO_VOTE, Candidates, EndpointPicker, Filter, Scorer
+from epp_worker.scheduling.plugin import (
+    NO_VOTE,
+    AddingScorer,
+    Candidates,
+    EndpointPicker,
+    Filter,
+    Scorer,
+)
 from fleet.model.identity import PoolRef
 
 P = TypeVar("P", covariant=True)
+
+_Add: TypeAlias = Callable[[PickRequest, Candidates, float, list[float]], list[float] | None]
 
 SLOW_CALLS = 3
 OF_LAST_CALLS = 8
@@ -89,7 +98,10 @@ class RunnableProfile:
     ) -> None:
         self.name = name
         self._filters = tuple(filters)
-        self._scorers = tuple(scorers)
+        self._scorers = tuple(
+            (each, each.plugin.add if isinstance(each.plugin, AddingScorer) else None)
+            for each in scorers
+        )
         self._picker = picker
         self._watch = watch
 
@@ -107,8 +119,8 @@ class RunnableProfile:
     def rate(self, request: PickRequest, candidates: Candidates) -> list[float]:
         """The weighted sums of all scorers."""
         totals: list[float] | None = None
-        for each in self._scorers:
-            totals = self._added(each, request, candidates, totals)
+        for each, add in self._scorers:
+            totals = self._added(each, add, request, candidates, totals)
         return [0.0] * len(candidates) if totals is None else totals
 
     def _narrowed(
@@ -127,6 +139,7 @@ class RunnableProfile:
     def _added(
         self,
         each: Named[Scorer],
+        add: _Add | None,
         request: PickRequest,
         candidates: Candidates,
         totals: list[float] | None,
@@ -134,12 +147,17 @@ class RunnableProfile:
         """The totals with one more scorer's part; the same ones if it has no vote."""
         began = self._watch.now()
         try:
-            scores = each.plugin.score(request, candidates)
-            if scores is NO_VOTE:
-                return totals
-            if len(scores) != len(candidates):
-                raise ValueError(f"{len(scores)} scores for {len(candidates)} endpoints")
-            added = _sums(scores, each.weight, each.whole, totals)
+            if add is not None and totals is not None:
+                added = add(request, candidates, each.weight, totals)
+                if added is None:
+                    return totals
+            else:
+                scores = each.plugin.score(request, candidates)
+                if scores is NO_VOTE:
+                    return totals
+                if len(scores) != len(candidates):
+                    raise ValueError(f"{len(scores)} scores for {len(candidates)} endpoints")
+                added = _sums(scores, each.weight, each.whole, totals)
         except Exception as error:  # noqa: BLE001 - a plugin's fault is no request's
             self._watch.raised(each, error)
             return totals
@@ -151,8 +169,11 @@ class RunnableProfile:
         began = self._watch.now()
         try:
             chosen = self._picker.plugin.order(candidates, scores)
-            if not all(isinstance(each, EndpointState) for each in chosen) or not chosen:
-                raise ValueError("the picker chose nobody, or no endpoint")
+            if not chosen:
+                raise ValueError("the picker chose nobody")
+            for each in chosen:
+                if not isinstance(each, EndpointState):
+                    raise TypeError("the picker chose what is no endpoint")
         except Exception as error:  # noqa: BLE001 - a plugin's fault is no request's
             self._watch.raised(self._picker, error)
             return (candidates[scores.index(max(scores))],)

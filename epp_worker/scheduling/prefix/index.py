@@ -123,7 +123,7 @@ class Holding:
         for block in self.recency.evict(blocks):
             shard = shards[block & _SHARD]
             held = shard.pop(block, bit)
-            if held != bit:
+            if held is not bit and held != bit:
                 shard[block] = held & ~bit
 
 

@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from epp_worker.scheduling.contract import PickRequest
-from epp_worker.scheduling.plugin import NO_VOTE, Candidates, PluginContext, PluginType
+from epp_worker.scheduling.plugin import (
+    NO_VOTE,
+    AddingScorer,
+    Candidates,
+    PluginContext,
+    PluginType,
+)
 from epp_worker.scheduling.prefix.producer import PRODUCER, ApproxPrefixCache, producer
 from fleet.picking.parameters import (
     PrefixAffinityFilterParameters,
@@ -36,7 +42,7 @@ class _Asking:
             self._producer.prefilled(request, chosen)
 
 
-class PrefixCacheScorer(_Asking):
+class PrefixCacheScorer(_Asking, AddingScorer):
     """The part of the prompt that an endpoint has; by weight also how long that part is.
 
     Attributes:
@@ -66,6 +72,17 @@ class PrefixCacheScorer(_Asking):
             self._weight * min(1.0, blocks * length) ** 2 + blocks * share
             for blocks in match.blocks
         ]
+
+    def add(
+        self, request: PickRequest, candidates: Candidates, weight: float, totals: list[float]
+    ) -> list[float] | None:
+        """See `AddingScorer.add`."""
+        if not self._weight:
+            return self._producer.add_shares(request, candidates, weight, totals)
+        scores = self.score(request, candidates)
+        if scores is NO_VOTE:
+            return None
+        return [total + weight * score for total, score in zip(totals, scores, strict=True)]
 
 
 class PrefixCacheAffinityFilter(_Asking):

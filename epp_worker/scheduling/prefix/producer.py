@@ -100,17 +100,24 @@ class ApproxPrefixCache:
         return Match(blocks, len(asked.chain), asked.block_tokens)
 
     def shares(self, request: PickRequest, candidates: Candidates) -> Sequence[float]:
-        """The part of the prompt that each candidate has, 0..1; `NO_VOTE` if none has any.
+        """The part of the prompt that each candidate has, 0..1; `NO_VOTE` if none has any."""
+        added = self.add_shares(request, candidates, 1.0, [0.0] * len(candidates))
+        return NO_VOTE if added is None else added
 
-        The same as by `match`, in half the time: it is a part of nearly every pick.
+    def add_shares(
+        self, request: PickRequest, candidates: Candidates, weight: float, totals: list[float]
+    ) -> list[float] | None:
+        """The totals and the weighted part of the prompt that each candidate has; None if none has
+        any. The same as by `match`, in half the time: it is a part of nearly every pick.
         """
         asked = self._ask(request, candidates)
         counts = asked.counts
         index = self._index()
         if counts is None or index is None:
-            return NO_VOTE
-        share = 1.0 / len(asked.chain)
-        return [counts[lane] * share for lane in index.lanes(candidates)]
+            return None
+        share = weight / len(asked.chain)
+        lanes = index.lanes(candidates)
+        return [total + counts[lane] * share for total, lane in zip(totals, lanes, strict=True)]
 
     def picked(self, request: PickRequest, chosen: "EndpointState") -> None:
         """See `PickObserver.picked`: the chosen endpoint has this prompt from now on."""

@@ -329,3 +329,25 @@ def test_long_prompts_keep_their_vote() -> None:
     profile = RunnableProfile("default", (), (named,), Named("none", "none", NoPicker()), watch)
     for _ in range(5):
         assert profile.rate(request(text(*"ab")), cache.pods) == [0.0, 3.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "scores"),
+    [
+        ({}, [0.5, 0.25, 0.0]),
+        ({"match_length_weight": 0.5, "match_length_scale_tokens": 256}, [0.375, 0.15625, 0.0]),
+    ],
+)
+def test_what_it_adds_to_other_scores_is_its_weighted_score(
+    parameters: dict[str, Any], scores: list[float]
+) -> None:
+    """Three times each score, on top of 1, 2 and 3; nothing where nobody has a part."""
+    cache = Cache()
+    cache.pick(0, *"ab")
+    cache.pick(1, "a")
+    scorer = cache.scorer(**parameters)
+    asked, before = request(text(*"abcd")), [1.0, 2.0, 3.0]
+    added = scorer.add(asked, cache.pods, 3.0, before)
+    assert added == [1.0 + 3.0 * scores[0], 2.0 + 3.0 * scores[1], 3.0]
+    assert before == [1.0, 2.0, 3.0]
+    assert scorer.add(request(text(*"xyz")), cache.pods, 3.0, before) is None

@@ -125,9 +125,10 @@ class Turns:
         until = now + TURN_SECONDS
         while lines:
             line = lines.popleft()
-            line.waiting.popleft().go_on()
-            if line.waiting:
+            waiting = line.waiting.popleft()
+            if line.waiting:  # first of all: whatever happens now, the line keeps its place
                 lines.append(line)
+            waiting.go_on()
             if self._now() >= until:
                 break
 

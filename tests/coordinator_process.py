@@ -27,7 +27,7 @@ READY_SECONDS = 15.0
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T], *, seconds: float = 15.0, what: str = "condition") -> T:
+def wait_for(condition: Callable[[], T], *, seconds: float = 30.0, what: str = "condition") -> T:
     """Wait for a real condition; returns its first true value.
 
     Raises:
@@ -124,9 +124,9 @@ class CoordinatorProcess:
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(5)
+            process.wait(20)
 
-    def terminate(self, *, seconds: float = 5.0) -> int:
+    def terminate(self, *, seconds: float = 20.0) -> int:
         """SIGTERM, and its exit code."""
         self.signal(signal.SIGTERM)
         return self.wait(seconds=seconds)

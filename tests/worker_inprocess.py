@@ -53,7 +53,7 @@ from tests.unit import extproc_messages
 from tests.worker_fakes import FakeScraper
 
 TOKEN = "the-fleets-token"
-DEADLINE = 5.0
+DEADLINE = 20.0
 
 
 def group_of(pool: str, namespace: str = "ns1") -> GroupKey:

@@ -43,7 +43,7 @@ class Arena:
 
     async def traced(self, *lines: str) -> None:
         """Exactly these things happened, the last of them perhaps in a moment."""
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(20.0):
             while len(self.trace) < len(lines):
                 await asyncio.sleep(0.001)
         assert self.trace == list(lines)

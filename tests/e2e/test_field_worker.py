@@ -28,7 +28,7 @@ from tests.worker_process import WorkerProcess
 UID = "uid-of-pool-a"
 ADDRESS = "10.0.0.1:8000"
 MIB = 1024 * 1024
-QUICK = {
+QUICK: dict[str, dict[str, object]] = {
     "worker": {"quiet_seconds": 1.0, "propagation_seconds": 0.2, "stream_drain_seconds": 60},
     # However slow the machine, the bodies that are sent at once are held.
     "bounds": {"max_buffered_bytes_per_pool": 250 * MIB},

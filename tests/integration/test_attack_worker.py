@@ -149,7 +149,7 @@ async def test_noise_is_cut_off_and_told_once(
         attacker = await Attacker.connect(scene.running.worker.addresses.ext_proc)
         try:
             await attacker.send(noise)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while await attacker.reader.read(64 * KIB):
                     continue
         except ConnectionError:

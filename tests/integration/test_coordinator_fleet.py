@@ -343,7 +343,7 @@ async def test_a_worker_that_never_answers_stalls_nobody(tmp_path: Path, valkey:
         await asyncio.sleep(0.2)
         fleet.workers["worker-2"].hang()
         await fleet.coordinator("coordinator-0")
-        owners = await fleet.settled(6, seconds=4.0)
+        owners = await fleet.settled(6)
         assert set(owners.values()) == {("worker-0",), ("worker-1",)}
 
 

@@ -639,7 +639,7 @@ async def test_a_client_of_another_protocol_fails_fast(
     host, _, number = getattr(running.worker.addresses, port).rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(number))
     writer.write(greeting)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(5):
         with contextlib.suppress(ConnectionResetError):
             while await reader.read(65536):
                 continue

@@ -70,8 +70,8 @@ async def echo(channel: grpc.aio.Channel, *messages: bytes) -> list[bytes]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait, for at most 5 s, until the condition holds."""
-    async with asyncio.timeout(5):
+    """Wait, for at most 20 s, until the condition holds."""
+    async with asyncio.timeout(20):
         while not condition():
             await asyncio.sleep(0.005)
 

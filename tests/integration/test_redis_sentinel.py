@@ -250,14 +250,14 @@ async def test_closing_in_the_middle_of_a_question_leaves_nothing() -> None:
     with running_valkey() as plain:
         async with RedisProxy.before(plain.port) as hole:
             hole.black_hole = True
-            store = client(f"redis+sentinel://127.0.0.1:{hole.port}/{SERVICE}", timeout=5.0)
+            store = client(f"redis+sentinel://127.0.0.1:{hole.port}/{SERVICE}", timeout=60.0)
             asking = asyncio.create_task(store.lease())
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(20.0):
                 while plain.command("CLIENT", "LIST").count(b"\n") < 4:
                     await asyncio.sleep(0.01)
             await store.close()
             with pytest.raises(StoreUnavailable, match="closed"):
                 await asking
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(20.0):
                 while plain.command("CLIENT", "LIST").count(b"\n") >= 4:
                     await asyncio.sleep(0.01)

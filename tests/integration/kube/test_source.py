@@ -51,13 +51,13 @@ async def test_a_pods_life(control_plane: Cluster, kube: KubeClient, namespace: 
         await make_pod(kube, namespace, "p", labels={"app": "a"})
         await until(lambda: pod_states(on, namespace) == {"p": ("", False)})
         await set_pod_status(kube, namespace, "p", ip="192.0.2.7")
-        await until(lambda: pod_states(on, namespace) == {"p": ("192.0.2.7", True)}, seconds=2)
+        await until(lambda: pod_states(on, namespace) == {"p": ("192.0.2.7", True)})
         await set_pod_status(kube, namespace, "p", ip="192.0.2.7", ready=False)
-        await until(lambda: pod_states(on, namespace) == {"p": ("192.0.2.7", False)}, seconds=2)
+        await until(lambda: pod_states(on, namespace) == {"p": ("192.0.2.7", False)})
         await set_pod_status(kube, namespace, "p", ip="192.0.2.7")
-        await until(lambda: pod_states(on, namespace) == {"p": ("192.0.2.7", True)}, seconds=2)
+        await until(lambda: pod_states(on, namespace) == {"p": ("192.0.2.7", True)})
         await delete_pod(kube, namespace, "p")
-        await until(lambda: pod_states(on, namespace) == {}, seconds=2)
+        await until(lambda: pod_states(on, namespace) == {})
         assert on.condition("pods").counters.failures == 0
 
 

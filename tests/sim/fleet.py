@@ -89,6 +89,7 @@ class Fleet:
         self.on_worker: list[Callable[[WorkerLife], None]] = []
         self._objects: dict[int, tuple[Pool, list[Pod]]] = {}
         self._sources: list[tuple[Process, MemorySource]] = []
+        self._heard: dict[Process, float] = {}
         self._skews: dict[str, float] = {}
         self._hosts: dict[str, Host] = {}
         self.gateways = [
@@ -135,11 +136,13 @@ class Fleet:
         self._tell(lambda source: source.remove(pool, *pods))
 
     def _tell(self, change: Callable[[MemorySource], None]) -> None:
-        """Each process hears of it in its own time."""
+        """Each process hears of it in its own time, and of one change after the other."""
         for process, source in self._sources:
             if process.alive:
-                seconds = 0.005 + 0.2 * self.rng.random()
-                self.world.at(self.world.now + seconds, process, change, source)
+                heard = self.world.now + 0.005 + 0.2 * self.rng.random()
+                heard = max(heard, self._heard.get(process, 0.0) + 0.000_001)
+                self._heard[process] = heard
+                self.world.at(heard, process, change, source)
 
     def _source(self, process: Process) -> MemorySource:
         objects: list[Object] = []

@@ -27,6 +27,9 @@ CONVERGE_SECONDS = 14.0
 CALM_SECONDS = 1.0
 """... and stays so."""
 
+TOLD_SECONDS = 1.0
+"""A worker learns within this of what was just decided."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -150,6 +153,9 @@ def _run(plan: Plan, keep: int) -> Outcome:
         if not broken() and (why := not_converged(fleet)) is not None:
             tape.break_("END", why)
         world.run(world.now + CALM_SECONDS, broken)
+        until = world.now + TOLD_SECONDS
+        while not broken() and not_converged(fleet, moving=True) and world.now < until:
+            world.run(world.now + 0.05, broken)  # a move for balance may have been decided just now
         if not broken() and (why := not_converged(fleet, moving=True)) is not None:
             tape.break_("END", f"not for long: {why}")
         world.over = True

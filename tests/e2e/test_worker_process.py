@@ -125,7 +125,7 @@ async def test_sigint_or_a_second_sigterm_stops_at_once(
         for number in signals:
             worker.signal(number)
             await asyncio.sleep(0.3)
-        assert await asyncio.to_thread(worker.wait, 5.0) == 0
+        assert await asyncio.to_thread(worker.wait, 20.0) == 0
         assert "Traceback" not in worker.log()
         await gateway.close()
         await leader.close()
@@ -138,7 +138,7 @@ async def test_a_duplicate_exits_2(tmp_path: Path, valkey: Valkey) -> None:
         leader = TestLeader(worker.address("internal"), 1)
         hello = await leader.connect()
         await leader.say(Verdict(hello.member.incarnation, "duplicate", "another one runs"))
-        assert await asyncio.to_thread(worker.wait, 5.0) == 2
+        assert await asyncio.to_thread(worker.wait, 20.0) == 2
         assert "another one runs" in worker.log()
         await leader.close()
 

@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cksum < pyproject.toml | cut -d' ' -f1)
 SEEDS ?= 300
+JOBS ?= 2
 ARGS ?=
 
 .PHONY: help setup lint format tools test bench soak sim demo clean
@@ -36,8 +37,10 @@ tools: setup ## the Kubernetes control plane that tests run on, kustomize, h2spe
 	$(BIN)/python -m tests.go_tools
 	$(BIN)/python -m tests.control_plane.build
 
+# JOBS files at a time, in this order: most tests of whole fleets wait. JOBS=0 is one process.
 test: setup ## unit, contract, simulation, integration (real Valkey, Envoy, API server), end-to-end tests
-	$(BIN)/python -m pytest tests/unit tests/contract tests/sim tests/integration tests/e2e $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+		tests/unit tests/contract tests/sim tests/integration tests/e2e $(ARGS)
 
 sim: setup ## the whole fleet in virtual time: SEEDS=300 runs with faults, or ARGS='--seed N' to replay one
 	$(BIN)/python -m tests.sim --seeds $(SEEDS) $(ARGS)

@@ -20,6 +20,10 @@ KNOWN_SECONDS = 1.5
 """A drain mark that is older is known to the leader."""
 
 
+LEASE_LOST_SECONDS = 5.0
+"""From a fault of the store or of a leader until another one leads, and has settled."""
+
+
 class MapRules:
     """Compares each map with the one before, and with what is true."""
 
@@ -186,18 +190,27 @@ class MapRules:
         if source is None:
             return
         lives = last.incarnations.get(source) == shard_map.incarnations.get(source)
+        known = not self._went_on_from_another(last, shard_map)
         if reason is Reason.OWNER_DEAD:
             self._counts.fail_overs += 1
-            self._to_whom(last, shard_map, before, after)
+            if known:
+                self._to_whom(last, shard_map, before, after)
         if lives and reason not in PLANNED:
             tape.break_(
                 "I6", f"{group} moved from {source}, which lives, to {target}: {reason.value}"
             )
         # Past its deadline a move goes to a warm stand-by, if there is one.
-        if lives and target is not None and target not in (before.moving_to, before.standby):
+        meant = target in (before.moving_to, before.standby)
+        if lives and target is not None and known and not meant:
             tape.break_("I6", f"{group} moved to {target}, meant for {before.moving_to}")
         if lives and target is not None and reason in PLANNED:
             self._made_before(shard_map, group, target)
+
+    def _went_on_from_another(self, last: ShardMap, shard_map: ShardMap) -> bool:
+        """Whether a new leader may have begun from a stored map that nobody has seen: written when
+        its leader was losing the lease, or older than the last one after a fail-over."""
+        disturbed = self._tape.since(COORDINATION, self._fleet.world.now) < LEASE_LOST_SECONDS
+        return disturbed and last.version.epoch != shard_map.version.epoch
 
     def _to_whom(
         self, last: ShardMap, shard_map: ShardMap, before: Placement, after: Placement

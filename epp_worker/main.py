@@ -18,7 +18,7 @@ from typing import Any
 
 import grpc
 
-from epp_worker.control.server import internal_server
+from epp_worker.control.port import internal_server
 from epp_worker.datalayer.scraper import Scraper
 from epp_worker.health import health_server
 from epp_worker.http2.errors import ListenError

@@ -17,7 +17,8 @@ import grpc.aio
 from epp_worker.beats import Beats, ShareRepair
 from epp_worker.bounds import MESSAGE_SLACK, BoundWatch, http2_limits
 from epp_worker.catalogue import Catalogue
-from epp_worker.control.server import Control, PeerService
+from epp_worker.control.port import PeerService
+from epp_worker.control.server import Control
 from epp_worker.describe import describe_holdings
 from epp_worker.draining import StopFacts
 from epp_worker.extproc.session import WAIT_SECONDS

@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from epp_worker.control.server import MAX_CALLS
+from epp_worker.control.port import MAX_CALLS
 from epp_worker.forwarding.service import MAX_TAKEN
 from epp_worker.handover import service as state
 from epp_worker.handover.intake import MAX_FEED_BYTES

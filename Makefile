@@ -32,7 +32,8 @@ format: setup ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-tools: setup ## the Kubernetes control plane that tests run on, kustomize, h2spec, gRPC clients (needs Go; 12-18 min, once)
+tools: setup ## what tests run: Chromium, Prometheus; by Go a Kubernetes control plane, kustomize, helm, h2spec, gRPC clients (15-25 min, once)
+	-$(BIN)/python -m tests.packages
 	$(BIN)/python -m tests.kustomize
 	$(BIN)/python -m tests.go_tools
 	$(BIN)/python -m tests.control_plane.build

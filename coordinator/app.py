@@ -297,6 +297,7 @@ class Coordinator:
             shard_map=self.shard_map(),
             members=self.members(),
             written=None if term is None else term.route,
+            weighed=None if term is None else term.weighed(),
         )
 
     async def moves(self, limit: int) -> Sequence[Move]:
@@ -317,7 +318,7 @@ class Coordinator:
             shard_map,
             tuple(self.members()),
             self._estate.groups.pins(),
-            None if term is None else term.loads(),
+            None if term is None else term.weighed().rates,
             self._settings.placement,
         )
 

@@ -7,6 +7,7 @@ could not create) is absent elsewhere, and said to be.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from coordinator.contenders import Considering, Weighed, candidates, ring_of
 from coordinator.estate import Estate
 from coordinator.ownership import Decision, ServedBy, ServiceKey
 from coordinator.routes.contract import Located, Route, Routes
@@ -22,6 +23,7 @@ from fleet.model import (
     ShardMap,
 )
 from fleet.picking.choice import Chosen, choose
+from fleet.placement.considering import Considered
 from fleet.ring import HASH, Ring
 from fleet.sources.contract import Source
 
@@ -69,6 +71,7 @@ class ExplainedGroup:
         candidates: the first workers in the ring's order.
         pin: None = no pin, or one that is ignored (which a refusal says).
         unwell: of the workers that the placement names, those that are suspect or dead.
+        considered: the workers in the ring's order, and why each has the group or has it not.
     """
 
     group: GroupKey
@@ -79,6 +82,7 @@ class ExplainedGroup:
     candidates: tuple[str, ...]
     pin: ExplainedPin | None = None
     unwell: tuple[MemberStatus, ...] = ()
+    considered: tuple[Considered, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +134,13 @@ class Explainer:
         shard_map: ShardMap | None,
         members: Sequence[MemberStatus],
         written: Callable[[GroupKey], Route | None] | None,
+        weighed: Weighed | None = None,
     ) -> Explained | None:
         """All about the pool; None if neither the source nor the map has it.
 
         Args:
             written: the route as this leader last wrote it; None if this is not the leader.
+            weighed: of this leader's last placement; None if this is not the leader.
         """
         claims = self._estate.claims
         pool, decision = claims.pool(ref), claims.decisions().get(ref)
@@ -143,6 +149,11 @@ class Explainer:
         if pool is None and not placements:
             return None
         ring = self._ring_of(members)
+        considering = (
+            None
+            if shard_map is None
+            else Considering(shard_map, members, self._estate.groups.pins(), weighed)
+        )
         groups = tuple(
             ExplainedGroup(
                 group=group,
@@ -150,9 +161,10 @@ class Explainer:
                 failure=self._failure(group),
                 placement=placements.get(group),
                 route=self._route(group, shard_map, written),
-                candidates=ring.candidates(group, CANDIDATES),
+                candidates=tuple(candidates(ring, group, members, CANDIDATES)),
                 pin=self._pin(group, members),
                 unwell=_unwell(placements.get(group), members),
+                considered=() if considering is None else considering.of(group, ring),
             )
             for group in dict.fromkeys((*served, *placements))
         )
@@ -208,12 +220,7 @@ class Explainer:
         )
 
     def _ring_of(self, members: Sequence[MemberStatus]) -> Ring:
-        weights = {
-            status.member.id: min(max(status.member.weight, 1), 100)
-            for status in members
-            if status.state in (MemberState.ALIVE, MemberState.SUSPECT)
-        }
-        spec = RingSpec(HASH, self._vnodes, weights)
+        spec = ring_of(members, self._vnodes)
         if spec != self._ring.spec:
             self._ring = Ring.build(spec)
         return self._ring

@@ -66,6 +66,16 @@ class Targets:
             return RingSpec("xxh3", self._settings.vnodes, {})
         return self._ring.spec
 
+    @property
+    def cap(self) -> float | None:
+        """The load that a worker of weight 1 may carry; None before the first placement."""
+        return self._cap
+
+    @property
+    def release(self) -> str | None:
+        """The version that is being rolled out, or None."""
+        return None if self._input is None else self._input.release
+
     def update(
         self,
         *,

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from coordinator.contenders import Weighed
 from coordinator.deletion_cost import weights_of
 from coordinator.election.contract import Term
 from coordinator.election.leadership import Leadership
@@ -388,9 +389,9 @@ class LeaderTerm:
         """The route of `group` as this term last wrote it, or found it written."""
         return self._keeper.written(group)
 
-    def loads(self) -> dict[GroupKey, float]:
-        """Streams per second of each group, as its owners report."""
-        return dict(self._signals.loads)
+    def weighed(self) -> Weighed:
+        """What the last placement went by."""
+        return Weighed(dict(self._signals.loads), self._targets.cap, self._targets.release)
 
     # -- commands -------------------------------------------------------------------------------
 

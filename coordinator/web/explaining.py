@@ -11,7 +11,12 @@ from coordinator.web.documents import FORMAT, LeaderDocument, timestamp
 from fleet.model import LeaderInfo, Phase, Placement
 from fleet.picking.effective import EffectiveConfig, effective_config
 
-LEADER_KNOWS = ("groups.route.version", "groups.service.error")
+LEADER_KNOWS = (
+    "groups.route.version",
+    "groups.service.error",
+    "groups.considered.load",
+    "groups.considered.cap",
+)
 
 
 class RefusalDocument(msgspec.Struct, frozen=True):
@@ -58,6 +63,20 @@ class UnwellDocument(msgspec.Struct, frozen=True):
     why: str
 
 
+class ConsideredDocument(msgspec.Struct, frozen=True):
+    """A worker in the ring's order (`order`, from 1). `verdict`: what it is to the group (owner |
+    gainer | standby | former), or the first rule that keeps it from that (dead | joining | draining
+    | pin | quarantine | older_version | over_cap | full | sticky), or free; `why` says it for
+    people. `load` and `cap` count 1 + streams per second a group."""
+
+    worker: str
+    order: int
+    verdict: str
+    why: str
+    load: float | None
+    cap: float | None
+
+
 class GroupDocument(msgspec.Struct, frozen=True):
     """`role`: picker | also-serve | former. The placement's fields are as in the map's pools;
     `note` explains a phase that needs a word."""
@@ -77,6 +96,7 @@ class GroupDocument(msgspec.Struct, frozen=True):
     pin: PinDocument | None
     unwell: tuple[UnwellDocument, ...] = ()
     note: str | None = None
+    considered: tuple[ConsideredDocument, ...] = ()
 
 
 class ClaimDocument(msgspec.Struct, frozen=True):
@@ -167,6 +187,17 @@ def _group(each: ExplainedGroup) -> GroupDocument:
                 status.why,
             )
             for status in each.unwell
+        ),
+        considered=tuple(
+            ConsideredDocument(
+                one.worker,
+                one.order,
+                one.verdict.value,
+                one.why,
+                None if one.load is None else round(one.load, 3),
+                None if one.cap is None else round(one.cap, 3),
+            )
+            for one in each.considered
         ),
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.contenders import Weighed
 from coordinator.estate import Estate
 from coordinator.explain import Explained, Explainer
 from coordinator.ownership import Claimed, NotOurs
@@ -147,6 +148,32 @@ async def test_a_follower_says_what_it_does_not_know() -> None:
     assert document.groups[0].route is not None
     assert document.groups[0].route.version is None
     assert document.answered_by == "coordinator-1"
+
+
+async def test_candidates_and_why() -> None:
+    """In the ring's order, the dead one too; loads and caps where the leader answers."""
+    here = await world(pool(), service())
+    here.map = replace(a_map((group(), pool().id)), incarnations={name: "i" for name in WORKERS})
+    ring = Ring.build(RingSpec("xxh3", 160, dict.fromkeys(WORKERS, 1)))
+    order = ring.candidates(group(), 3)
+    weighed = Weighed({group(): 2.5}, cap=4.0, release=None)
+    for known in (weighed, None):
+        found = here.explainer.explain(
+            pool().ref, shard_map=here.map, members=statuses(), written=None, weighed=known
+        )
+        assert found is not None
+        document = explain_document(found, leader=LEADER, answered_by="c")
+        said = {each.worker: each for each in document.groups[0].considered}
+        assert tuple(said) == order
+        assert [each.order for each in said.values()] == [1, 2, 3]
+        verdicts = {name: each.verdict for name, each in said.items()}
+        assert verdicts == {"w0": "owner", "w1": "standby", "w2": "dead"}
+        loads = {name: each.load for name, each in said.items()}
+        if known is None:
+            assert set(loads.values()) == {None}
+        else:
+            assert loads == {"w0": 3.5, "w1": 0.0, "w2": 0.0}
+            assert {each.cap for each in said.values()} == {4.0}
 
 
 async def test_a_refused_pool() -> None:

@@ -331,7 +331,12 @@ async def test_one_pool_explained(served: Served) -> None:
     )
     assert body["claim"] == {"state": "refused", "why": "the fleet claims all pools"}
     assert body["leader"] == {"id": "coordinator-1", "http": "127.0.0.1:18080"}
-    assert body["unknown_here"] == ["groups.route.version", "groups.service.error"]
+    assert body["unknown_here"] == [
+        "groups.route.version",
+        "groups.service.error",
+        "groups.considered.load",
+        "groups.considered.cap",
+    ]
 
 
 async def test_an_unknown_pool(served: Served) -> None:

@@ -66,7 +66,7 @@ class PoolState:
         mismatches: responses served by another endpoint than the one picked.
         origins: requests in flight by the word of other workers.
         intents: what is said of requests to this pool.
-        response_phase: what the pool asks for; None = what the fleet does.
+        response_phase: what the pool asks for, else its configuration; None = what the fleet does.
         slots: what else is known of the pool, by name.
         on_new_slot: told of each slot that is made, if somebody follows.
         unplaced: metrics told of endpoints that are not listed here yet, by address.
@@ -254,8 +254,10 @@ class PoolState:
             self.slot,
             lambda: self._now() - self.stale_after,
         )
-        self._scheduler = self._schedulers(self.pool, view, self._scheduler)
-        return self._scheduler
+        scheduler = self._scheduler = self._schedulers(self.pool, view, self._scheduler)
+        asked = scheduler.config.response_phase
+        self.response_phase = phase_of(self.pool) or (ResponsePhase(asked) if asked else None)
+        return scheduler
 
     def now(self) -> float:
         """Monotonic seconds, by the pool's clock."""

@@ -54,6 +54,8 @@ def check(path: Path, text: str, *, experimental: bool) -> None:
     console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
     console.print(f"{path}: good", highlight=False)
     console.print(config_table(_plain(found.rows)))
+    if found.response_phase:
+        console.print(f"response phase: {found.response_phase}", highlight=False)
     for line in (*found.warnings, *extensions.problems):
         console.print(Text.assemble(("warning: ", "yellow"), line))
 

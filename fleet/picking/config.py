@@ -57,6 +57,8 @@ class PickerConfig:
         parsers: the parsers' types in the order written; empty = the default ones.
         gates: feature gates that were named.
         warnings: what it says and the fleet does not do, a line each.
+        response_phase: one of `RESPONSE_PHASES` for pools that ask for none; "" = what the fleet
+            does.
     """
 
     name: str
@@ -67,6 +69,7 @@ class PickerConfig:
     parsers: tuple[str, ...] = ()
     gates: Mapping[str, bool] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    response_phase: str = ""
 
 
 def _spec(type_: str, role: Role, parameters: Any = None) -> PluginSpec:

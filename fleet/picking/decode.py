@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from fleet.errors import ManifestError, SettingsError
+from fleet.model.pools import RESPONSE_PHASE, RESPONSE_PHASES
 from fleet.picking import document as d
 from fleet.picking.config import DEFAULT, PickerConfig, PluginSpec, ProfileSpec
 from fleet.picking.kinds import KINDS, PluginKind, Role, unknown
@@ -110,6 +111,7 @@ class _Reader:
         parsers = self._parsers(head)
         self._refer_data(layer)
         handler = self._handler(profiles)
+        response_phase = self._response_phase(head.metadata)
         if self._problems:
             raise SettingsError(self._problems)
         return PickerConfig(
@@ -124,6 +126,7 @@ class _Reader:
                 *notes(head, self._plugins, gates, flow, layer, self._kinds),
                 *self._warnings,
             ),
+            response_phase=response_phase,
         )
 
     def _head(self, head: d.Head) -> None:
@@ -132,6 +135,20 @@ class _Reader:
             self._problems.append(f"apiVersion: must be {wanted}, is {brief(head.api_version)}")
         if head.kind != d.KIND:
             self._problems.append(f"kind: must be {d.KIND}, is {brief(head.kind)}")
+
+    def _response_phase(self, metadata: Any) -> str:
+        """By the annotation that pools have too."""
+        annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+        if not isinstance(annotations, Mapping) or RESPONSE_PHASE not in annotations:
+            return ""
+        phase = annotations[RESPONSE_PHASE]
+        if phase in RESPONSE_PHASES:
+            return str(phase)
+        path = f"metadata.annotations.{RESPONSE_PHASE}"
+        self._problems.append(
+            f"{path}: must be one of {', '.join(RESPONSE_PHASES)}, is {brief(phase)}"
+        )
+        return ""
 
     def _part(self, raw: Any, kind: type[Any], path: str) -> Any:
         return None if raw is None else convert(raw, kind, path, self._problems)

@@ -37,18 +37,26 @@ class EffectiveConfig(msgspec.Struct, frozen=True):
 
     Attributes:
         problem: why it is not what the pool asks for, or not the newest; "" = it is.
+        response_phase: for pools whose annotations ask for none; "" = what the fleet does.
     """
 
     name: str
     problem: str
     rows: tuple[EffectiveRow, ...]
     warnings: tuple[str, ...]
+    response_phase: str = ""
 
 
 def effective_config(chosen: Chosen) -> EffectiveConfig:
     """All of it."""
     config = chosen.config
-    return EffectiveConfig(config.name, chosen.problem, effective_rows(config), config.warnings)
+    return EffectiveConfig(
+        config.name,
+        chosen.problem,
+        effective_rows(config),
+        config.warnings,
+        config.response_phase,
+    )
 
 
 def effective_rows(config: PickerConfig) -> tuple[EffectiveRow, ...]:

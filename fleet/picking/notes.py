@@ -3,7 +3,9 @@ without a word.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+from fleet.model.pools import RESPONSE_PHASE
 from fleet.picking import document as d
 from fleet.picking.config import PluginSpec
 from fleet.picking.kinds import PluginKind
@@ -32,11 +34,21 @@ def notes(
     )
 
 
+def _only_the_response_phase(metadata: Any) -> bool:
+    if not isinstance(metadata, Mapping) or set(metadata) != {"annotations"}:
+        return False
+    annotations = metadata["annotations"]
+    return isinstance(annotations, Mapping) and set(annotations) == {RESPONSE_PHASE}
+
+
 def _of_the_head(head: d.Head) -> Iterator[str]:
     if head.api_version != d.API_VERSIONS[0]:
         yield f"apiVersion: {head.api_version} is the older form of {d.API_VERSIONS[0]}"
-    if head.metadata is not None:
-        yield "metadata: is not looked at; a configuration is called as its file"
+    if head.metadata is not None and not _only_the_response_phase(head.metadata):
+        yield (
+            f"metadata: is not looked at, but for the annotation {RESPONSE_PHASE}; a configuration "
+            "is called as its file"
+        )
     if head.saturation_detector is not None:
         yield "saturationDetector: is deprecated; write flowControl.saturationDetector"
     if head.parser is not None:

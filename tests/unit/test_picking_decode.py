@@ -55,6 +55,26 @@ dataLayer:
     assert config.warnings == ()
 
 
+def test_a_configuration_may_say_the_response_phase() -> None:
+    """By the annotation that pools have too."""
+    annotated = "metadata: {annotations: {epp-fleet.dev/response-phase: %s}}\n"
+    config = read(annotated % "detach")
+    assert (config.response_phase, config.warnings) == ("detach", ())
+    assert read("metadata: {name: x}\n").response_phase == ""
+    assert "metadata: is not looked at" in read("metadata: {name: x}\n").warnings[0]
+    assert complaints(HEAD + annotated % "dettach") == (
+        "metadata.annotations.epp-fleet.dev/response-phase: must be one of track, detach, drain, "
+        'is "dettach"',
+    )
+
+
+@pytest.mark.parametrize("metadata", ["3", "[]", "{annotations: 4}", "{annotations: [a]}", "x"])
+def test_odd_metadata_costs_a_warning_alone(metadata: str) -> None:
+    config = read(f"metadata: {metadata}\n")
+    assert config.response_phase == ""
+    assert config.warnings[0].startswith("metadata: is not looked at")
+
+
 def test_nothing_but_plugins_makes_one_profile_of_them() -> None:
     """Every filter, scorer and picker, at weight 1, in the order written."""
     config = read("plugins: [{type: random-picker}, {type: queue-scorer, name: q}]")

@@ -153,6 +153,23 @@ def test_a_primary_port_that_serves_is_no_mismatch() -> None:
     assert counts(list(state.endpoints())) == [1]
 
 
+def test_a_configuration_says_the_response_phase_where_the_pool_does_not() -> None:
+    """Both ways, and again when either changes."""
+    detaching = "metadata: {annotations: {epp-fleet.dev/response-phase: detach}}\n"
+    schedulers = Schedulers()
+    schedulers.configs = configs(p=detaching, q="")
+    state = pool_of(schedulers, {})
+    assert picked(state).response_phase == "detach"
+    asking = {PROFILE: "p", "epp-fleet.dev/response-phase": "drain"}
+    state.update(Pool(POOL, "u", {"a": "b"}, (8000,), None, annotations=asking))
+    assert picked(state).response_phase == "drain"
+    state.update(Pool(POOL, "u", {"a": "b"}, (8000,), None, annotations={PROFILE: "q"}))
+    assert picked(state).response_phase is None
+    schedulers.configs = configs(p="", q=detaching)
+    state.reconfigure()
+    assert picked(state).response_phase == "detach"
+
+
 def test_a_changed_configuration_is_taken_between_two_picks() -> None:
     """What the old one had open is released all the same."""
     schedulers = Schedulers()

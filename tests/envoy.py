@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -95,14 +95,23 @@ class Envoy:
         admin: `host:port` of its admin interface.
     """
 
-    def __init__(self, folder: Path, static_resources: Json, *, concurrency: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        static_resources: Json,
+        *,
+        concurrency: int = 1,
+        runtime_layers: Sequence[Json] = (),
+    ) -> None:
         """Args:
         folder: an existing folder for its configuration and log.
         static_resources: listeners and clusters.
+        runtime_layers: of `layered_runtime`; later ones win.
         """
         self._folder = folder
         self._static_resources = static_resources
         self._concurrency = concurrency
+        self._runtime_layers = list(runtime_layers)
         self._process: subprocess.Popen[bytes] | None = None
         self.admin = ""
 
@@ -129,6 +138,7 @@ class Envoy:
             "node": {"id": "test", "cluster": "test"},
             "admin": admin,
             "static_resources": self._static_resources,
+            "layered_runtime": {"layers": self._runtime_layers},
         }
         path = self._folder / "envoy.json"
         path.write_text(json.dumps(config))

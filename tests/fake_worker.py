@@ -19,7 +19,9 @@ from fleet.control.codec import decode_down, encode
 from fleet.control.messages import (
     CONTROL_METHOD,
     SEEN_EPOCH_KEY,
+    AskShare,
     Assign,
+    AssignPart,
     HoldReport,
     LeaderHello,
     Report,
@@ -28,6 +30,7 @@ from fleet.control.messages import (
     WorkerHello,
 )
 from fleet.control.reporting import Shortening
+from fleet.control.sharing import ShareMerging
 from fleet.errors import FleetError
 from fleet.model import Addresses, EpochVersion, GroupKey, Hold, Load, Member, Share
 from fleet.model.identity import NONE
@@ -210,12 +213,24 @@ class FakeWorker:
         stream = self._stream
         if self._hung:
             await asyncio.sleep(3600)
-        await context.write(encode(WorkerHello(self.member)))
+        await context.write(encode(WorkerHello(self.member, deltas=True)))
         reports = asyncio.create_task(self._reports(context, stream, hello))
+        merging = ShareMerging()
         try:
             while stream == self._stream:
                 data = await context.read()
-                if not isinstance(data, bytes) or not self._obey(decode_down(data)):
+                if not isinstance(data, bytes):
+                    return
+                message = decode_down(data)
+                if isinstance(message, AssignPart):
+                    share = merging.merged(message)
+                    if share is None:
+                        await context.write(encode(AskShare()))
+                        continue
+                    message = Assign(share, message.others, message.peers)
+                elif isinstance(message, Assign):
+                    merging.whole(message.share)
+                if not self._obey(message):
                     return
         finally:
             reports.cancel()

@@ -26,6 +26,7 @@ LATER: Mapping[str, str] = {
     "MemberStatus": "why",
     "Move": "why",
     "Report": "partial gone",
+    "WorkerHello": "deltas",
     "_MemberDocument": "applied",
 }
 """Fields by struct that are newer than its first form. Each has a default: version N-1 does not

@@ -1,14 +1,17 @@
 """A control stream of the leader: one task per worker, none of which waits for another.
 
-A link dials, says hello, sends the worker's whole share whenever it changed (the latest wins) and
-hands reports on. When its stream breaks or cannot be opened it looks at once whether the worker's
-ports refuse connections, and dials again.
+A link dials, says hello, sends the worker's share whenever it changed (the latest wins) and hands
+reports on. To a worker that reads parts it sends what is other than the stream has told. When the
+stream breaks or cannot be opened it looks at once whether the worker's ports refuse connections,
+and dials again.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
+
+from msgspec import structs
 
 from coordinator.leader.doubt import LeaseInDoubt
 from coordinator.reach import ControlStream, StreamEnded, WorkerReach
@@ -17,7 +20,9 @@ from fleet.clock import Clock
 from fleet.control.messages import (
     MAX_ASKED,
     Ask,
+    AskShare,
     Assign,
+    AssignPart,
     LeaderHello,
     Owners,
     Report,
@@ -27,6 +32,7 @@ from fleet.control.messages import (
     WorkerPeer,
 )
 from fleet.control.reporting import Merging
+from fleet.control.sharing import ShareShortening
 from fleet.errors import FormatError
 from fleet.model import GroupKey, Member, Share
 from fleet.settings.model import MembershipSettings
@@ -112,6 +118,7 @@ class Link:
         self._others: bool | None = None
         self._peers: Mapping[str, WorkerPeer] | None = None
         self._sent: _Told | None = None
+        self._shortening: ShareShortening | None = None
         self._asked: tuple[GroupKey, ...] = ()
         self._drain: tuple[bool, asyncio.Future[None]] | None = None
         self._joined: Member | None = None
@@ -204,6 +211,7 @@ class Link:
             return None
         self._joined = member
         self._sent = None
+        self._shortening = ShareShortening() if message.deltas else None
         self._fault, self._fault_sought = None, float("-inf")
         return member
 
@@ -261,10 +269,18 @@ class Link:
     async def _send_news(self, stream: ControlStream, told: _Told) -> None:
         sent, self._sent = self._sent, told
         if sent is None:
-            await stream.send(Assign(*told))
+            await stream.send(self._shortened(told, told.peers))
         elif any(new is not old for new, old in zip(told, sent, strict=True)):
             peers = None if told.peers is sent.peers else told.peers
-            await stream.send(Assign(told.share, told.others, peers))
+            await stream.send(self._shortened(told, peers))
+
+    def _shortened(
+        self, told: _Told, peers: Mapping[str, WorkerPeer] | None
+    ) -> Assign | AssignPart:
+        part = None if self._shortening is None else self._shortening.next(told.share)
+        if part is None:
+            return Assign(told.share, told.others, peers)
+        return structs.replace(part, others=told.others, peers=peers)
 
     def _meant(self, share: Share) -> bool:
         return self._joined is not None and share.incarnation == self._joined.incarnation
@@ -282,6 +298,16 @@ class Link:
             elif isinstance(message, Ask):
                 self._asked = message.groups[:MAX_ASKED]
                 self._wake.set()
+            elif isinstance(message, AskShare):
+                self._tell_all_again(member)
+
+    def _tell_all_again(self, member: Member) -> None:
+        """The worker could make nothing of a part: what it was told counts for nothing."""
+        self._loud.warning("share told in whole again", key=member.id)
+        if self._shortening is not None:
+            self._shortening.forget()
+        self._sent = None
+        self._wake.set()
 
     # -- after it -------------------------------------------------------------------------------
 

@@ -19,7 +19,9 @@ from fleet.control.codec import decode_down, encode
 from fleet.control.messages import (
     SEEN_EPOCH_KEY,
     Ask,
+    AskShare,
     Assign,
+    AssignPart,
     Down,
     LeaderHello,
     Owners,
@@ -30,6 +32,7 @@ from fleet.control.messages import (
     WorkerHello,
 )
 from fleet.control.reporting import Shortening
+from fleet.control.sharing import ShareMerging
 from fleet.control.transport import stranger
 from fleet.errors import FormatError
 from fleet.model import EpochVersion, Member, Share
@@ -126,6 +129,8 @@ class ControlStream:
         self.others: bool | None = None
         """Whether another worker could take over, as this leader says; None until it does."""
         self._shortening = Shortening() if hello.deltas else None
+        self._merging = ShareMerging()
+        self._ask_share = False
 
     async def reports(
         self, commands: Commands, neighbours: Neighbours, interval: Callable[[], float]
@@ -138,11 +143,29 @@ class ControlStream:
             except TimeoutError:
                 pass  # nothing happened for a heartbeat
             self.wake.clear()
+            if self._ask_share:
+                self._ask_share = False
+                await self._context.write(encode(AskShare()))
             await self._context.write(encode(self._news(commands.report())))
             asked = neighbours.asking()
             if asked:
                 await self._context.write(encode(Ask(asked)))
             await asyncio.sleep(REPORT_GAP_SECONDS)
+
+    def told(self, message: Assign | AssignPart) -> Share | None:
+        """The whole share that the leader means; None = it was asked to tell all of it.
+
+        Raises:
+            FormatError: parts of more than a worker can hold.
+        """
+        self.others = message.others
+        if isinstance(message, Assign):
+            return self._merging.whole(message.share)
+        share = self._merging.merged(message)
+        if share is None:
+            self._ask_share = True
+            self.wake.set()
+        return share
 
     def _news(self, report: Report) -> Report:
         """What this stream has not told yet, where its leader reads that; else all."""
@@ -211,7 +234,7 @@ class Control:
         extra = {"leader": hello.leader.id, "epoch": hello.epoch}
         log.info("leader connected", extra=extra)
         try:
-            await context.write(encode(WorkerHello(self._commands.member())))
+            await context.write(encode(WorkerHello(self._commands.member(), deltas=True)))
             await self._converse(stream, context)
         finally:
             if self._live is stream:
@@ -287,18 +310,24 @@ class Control:
     async def _commanded(self, stream: ControlStream, context: Context) -> None:
         """Obey until the leader half-closes, or until a verdict ends this incarnation."""
         while (message := await _read(context)) is not None:
-            if isinstance(message, Assign):
-                stream.others = message.others
-                if message.peers is not None:
-                    self._neighbours.introduce(message.peers)
-            if not self._obey(message):
+            if isinstance(message, Assign | AssignPart):
+                self._assigned(stream, message)
+            elif not self._obey(message):
                 return
 
-    def _obey(self, message: Down | Unknown) -> bool:
+    def _assigned(self, stream: ControlStream, message: Assign | AssignPart) -> None:
+        if message.peers is not None:
+            self._neighbours.introduce(message.peers)
+        share = stream.told(message)
+        if share is not None:
+            self._commands.assign(share)
+        else:
+            extra = {"leader": stream.leader.id}
+            self.limited.warning("part of another share, asking for the whole", extra=extra)
+
+    def _obey(self, message: LeaderHello | SetDrain | Verdict | Owners | Unknown) -> bool:
         """Do what the leader says; False ends the stream."""
         match message:
-            case Assign(share):
-                self._commands.assign(share)
             case SetDrain(on):
                 self._commands.set_drain(on)
             case Verdict():

@@ -10,6 +10,10 @@ Order on a control stream (opened by the leader, metadata `authorization: Bearer
                                      <-     WorkerHello{member}      (or ends FAILED_PRECONDITION
                                                                       when it has seen higher)
     Assign{share}, SetDrain{on}      ->
+    AssignPart{base, version, ...}   ->     (to a worker that reads parts: what changed in its
+                                             share since the last that this stream has told)
+                                     <-     AskShare{}   the part does not fit what is here:
+                                                         all of it, please
                                      <-     Report{...}  at once after a change, and every heartbeat
                                                          (where the leader reads deltas: the
                                                          first whole, then what changed)
@@ -23,7 +27,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from fleet.model import Hold, LeaderInfo, Load, Member, MemberStatus, ShardMap, Share
+from fleet.model import Hold, LeaderInfo, Load, Member, MemberStatus, ShardMap, Share, ShareEntry
 from fleet.model.identity import EpochVersion, GroupKey
 
 FORMAT = 1
@@ -78,6 +82,30 @@ class Assign(msgspec.Struct, frozen=True, tag="assign"):
     format: int = FORMAT
 
 
+class AssignPart(msgspec.Struct, frozen=True, tag="assign_part"):
+    """A share by what is other in it than in the last that the stream has told; a worker that says
+    that it reads these gets them after its first whole one (see `fleet.control.sharing`).
+
+    Attributes:
+        base: version of the share that it builds on.
+        version: of the share that comes out of it; `base` if only others or peers are news.
+        changed: groups that are new or other.
+        gone: groups that are the worker's no more.
+        groups, sum: what the whole share comes to.
+        others, peers: as in `Assign`.
+    """
+
+    base: EpochVersion
+    version: EpochVersion
+    changed: tuple[ShareEntry, ...]
+    gone: tuple[GroupKey, ...]
+    groups: int
+    sum: int
+    others: bool | None = None
+    peers: Mapping[str, WorkerPeer] | None = None
+    format: int = FORMAT
+
+
 class OwnerOf(msgspec.Struct, frozen=True):
     """Who owns a group in the present map; None = nobody, or no such group."""
 
@@ -114,10 +142,15 @@ class Verdict(msgspec.Struct, frozen=True, tag="verdict"):
 
 
 class WorkerHello(msgspec.Struct, frozen=True, tag="worker_hello"):
-    """First message up: the worker by its own words, holds and highest epoch.version included."""
+    """First message up: the worker by its own words, holds and highest epoch.version included.
+
+    Attributes:
+        deltas: this worker reads shares that say only what changed since the last of the stream.
+    """
 
     member: Member
     format: int = FORMAT
+    deltas: bool = False
 
 
 class HoldReport(msgspec.Struct, frozen=True):
@@ -169,6 +202,12 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
     format: int = FORMAT
 
 
+class AskShare(msgspec.Struct, frozen=True, tag="ask_share"):
+    """The part of a share that came is none of what is here: tell all of it."""
+
+    format: int = FORMAT
+
+
 class Unknown(msgspec.Struct, frozen=True):
     """A message of a kind that this version does not know: to be passed over."""
 
@@ -176,8 +215,8 @@ class Unknown(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
 
-Down = LeaderHello | Assign | SetDrain | Verdict | Owners
-Up = WorkerHello | Report | Ask
+Down = LeaderHello | Assign | AssignPart | SetDrain | Verdict | Owners
+Up = WorkerHello | Report | Ask | AskShare
 
 
 class MapUpdate(msgspec.Struct, frozen=True, tag="map_update"):

@@ -17,7 +17,15 @@ import pytest
 
 from coordinator import grpc_reach
 from fleet.control import codec
-from fleet.control.messages import FORMAT, Down, LeaderHello, MapUpdate, Up
+from fleet.control.messages import (
+    FORMAT,
+    Assign,
+    AssignPart,
+    Down,
+    LeaderHello,
+    MapUpdate,
+    Up,
+)
 from fleet.model import Hold, LeaderInfo, MemberState, Reason, Signal
 from fleet.store import codec as stored
 from fleet.store.redis import RedisStore
@@ -89,6 +97,20 @@ def coordinators_are_of(version: Version, patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def shares_told(patch: pytest.MonkeyPatch) -> set[type]:
+    """In which kinds of messages leaders tell shares from now on; filled as they do."""
+    told: set[type] = set()
+    theirs = vars(grpc_reach)["codec"]
+    encode = theirs.encode
+
+    def encoded(message: Any) -> Any:
+        told.add(type(message))
+        return encode(message)
+
+    patch.setattr(theirs, "encode", encoded)
+    return told
+
+
 def store_is_of(version: Version, patch: pytest.MonkeyPatch) -> None:
     """Whatever is written into the store is written as that version does."""
 
@@ -149,6 +171,7 @@ async def test_a_move_a_new_leader_and_a_fail_over_beside_a_neighbour(
     endpoints = {f"10.0.0.{number + 1}:8000" for number in range(len(POOLS))}
     with monkeypatch.context() as patch:
         SIDES[side](version, patch)
+        told = shares_told(patch)
         async with AsyncExitStack() as staying, AsyncExitStack() as leaving:
             first = await worker_of(staying, fleet, "worker-0")
             second = await worker_of(leaving, fleet, "worker-1")
@@ -184,6 +207,10 @@ async def test_a_move_a_new_leader_and_a_fail_over_beside_a_neighbour(
             (dead,) = [s for s in fleet.leader.app.members() if s.state is MemberState.DEAD]
             assert (dead.member.id, dead.signal) == ("worker-1", Signal.REFUSED)
             assert dead.why.startswith("refused: both ports")
+
+    # Parts of shares go to whoever says that it reads them, and only where both sides do.
+    assert Assign in told
+    assert (AssignPart in told) == (version is Version.AFTER or side == "store")
 
 
 # Two versions ahead.

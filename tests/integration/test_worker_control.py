@@ -8,11 +8,13 @@ from typing import Any
 import aiohttp
 import grpc
 import grpc.aio
+import msgspec
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fleet.control.messages import (
     SEEN_EPOCH_KEY,
+    AskShare,
     Assign,
     LeaderHello,
     Report,
@@ -20,7 +22,9 @@ from fleet.control.messages import (
     Verdict,
     WorkerHello,
 )
-from fleet.model import EpochVersion, Hold, LeaderInfo, RingSpec, ShardMap, Share
+from fleet.control.sharing import ShareShortening
+from fleet.model import EpochVersion, GroupKey, Hold, LeaderInfo, RingSpec, ShardMap, Share
+from fleet.sources.contract import Kind
 from fleet.store.contract import Guard, Publication
 from fleet.store.memory import MemoryStore
 from tests.worker_inprocess import (
@@ -304,3 +308,40 @@ async def test_a_leader_that_reads_parts_is_told_what_changed(running: Running) 
         quiet = await leader.report_when(lambda report: report.holds == ())
         assert (quiet.partial, quiet.gone) == (True, ())
         await leader.close()
+
+
+async def test_parts_of_shares_come_to_what_wholes_say(running: Running, tmp_path: Path) -> None:
+    """A worker says that it reads them; one that does not fit is not applied, and the worker asks
+    for the whole, after which parts fit again."""
+    for name in ("pool-b", "pool-c"):
+        write_pool(tmp_path, name, "10.0.0.1")
+    await until(lambda: len(running.source.objects(Kind.POOL)) == 3, "the pools are known")
+    leader = leader_of(running, 3)
+    hello = await leader.connect()
+    assert hello.deltas
+    telling = ShareShortening()
+
+    async def tell(share: Share, **wrong: int) -> None:
+        part = telling.next(share)
+        await leader.say(Assign(share) if part is None else msgspec.structs.replace(part, **wrong))
+
+    def named() -> dict[GroupKey, Hold]:
+        return {entry.group: entry.hold for entry in holdings.named()}
+
+    holdings = running.worker.holdings
+    await tell(running.share(1, 3, pool_a=Hold.OWNER, pool_b=Hold.STANDBY, pool_c=Hold.STANDBY))
+    await tell(running.share(2, 3, pool_a=Hold.OWNER, pool_b=Hold.STANDBY))
+    await leader.report_when(lambda report: report.version == EpochVersion(3, 2))
+    assert named() == {group_of("pool-a"): Hold.OWNER, group_of("pool-b"): Hold.STANDBY}
+
+    await tell(running.share(3, 3, pool_a=Hold.STANDBY, pool_b=Hold.STANDBY), sum=1)
+    async with asyncio.timeout(DEADLINE):
+        while not isinstance(message := await leader.next(), AskShare):
+            assert isinstance(message, Report)
+    assert holdings.applied == EpochVersion(3, 2)
+    telling.forget()
+    await tell(running.share(3, 3, pool_a=Hold.STANDBY, pool_b=Hold.STANDBY))
+    await tell(running.share(4, 3, pool_a=Hold.STANDBY, pool_b=Hold.OWNER))
+    await leader.report_when(lambda report: report.version == EpochVersion(3, 4))
+    assert named() == {group_of("pool-a"): Hold.STANDBY, group_of("pool-b"): Hold.OWNER}
+    await leader.close()

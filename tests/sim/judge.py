@@ -3,7 +3,8 @@
 I1  A lower epoch never changes what a worker serves. A stale route lands only if its writer was
     held up after its last look, and is repaired within a second.
 I2  epoch.version only grows: as published, and at each worker. One version is one map, one epoch
-    has one leader, and nobody may act as leader beside another.
+    has one leader, and nobody may act as leader beside another. What a worker holds by a version
+    is its whole share of that version, by whatever parts it was told.
 I3  With a live worker every group has a live owner, within the failure budget.
 I4  A planned move loses no request.
 I5  A worker answers a stream only with endpoints of that stream's pool.
@@ -20,6 +21,7 @@ from tests.sim.fleet import Fleet, index_of
 from tests.sim.gateway import Request
 from tests.sim.maps import MapRules
 from tests.sim.routing import RouteRules
+from tests.sim.shares import ShareRules
 from tests.sim.tape import Tape, Violation
 from tests.sim.worker import WorkerLife
 
@@ -49,6 +51,7 @@ class Judge:
         self.fleet: Fleet
         self.maps: MapRules
         self.routing: RouteRules
+        self.shares = ShareRules(tape)
         self._known: dict[WorkerLife, tuple[object, ...]] = {}
 
     @property

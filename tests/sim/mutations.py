@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+import msgspec
+
 import coordinator.election.candidate as candidate_module
 import coordinator.leader.targets as targets
 import coordinator.leader.term as term_module
@@ -38,7 +40,9 @@ from epp_worker.holds import Ruling
 from epp_worker.holds import judge as _judge
 from epp_worker.process import ExtProc
 from epp_worker.worker import Worker
-from fleet.model import Endpoint, Member, Pool, Signal
+from fleet.control.messages import AssignPart
+from fleet.control.sharing import ShareMerging, ShareShortening
+from fleet.model import Endpoint, Member, Pool, Share, Signal
 from fleet.store.contract import Guard, Lease
 from tests.sim.routes import SimRoutes
 from tests.sim.store import SimStore
@@ -205,6 +209,45 @@ def _old_incarnation(self: Any, reason: str) -> None:
     """A worker that was declared dead goes on as who it was."""
 
 
+def _any_part(self: Any, part: AssignPart) -> Share | None:
+    """Whatever comes is a part of what is here."""
+    share = self._share
+    if share is None:
+        return None
+    known = {entry.group: entry for entry in share.entries}
+    for group in part.gone:
+        known.pop(group, None)
+    known |= {entry.group: entry for entry in part.changed}
+    self._share = replace(share, version=part.version, entries=tuple(known.values()))
+    whole: Share = self._share
+    return whole
+
+
+_next_part = ShareShortening.next
+
+
+def _half_told(self: Any, share: Share) -> AssignPart | None:
+    """Every other part is lost on its way, so that the next one builds on what never came."""
+    part = _next_part(self, share)
+    self._parts = getattr(self, "_parts", 0) + (part is not None)
+    if part is None or self._parts % 2:
+        return part
+    empty = {"version": part.base, "changed": (), "gone": ()}
+    return msgspec.structs.replace(part, **empty)
+
+
+def _forgets_to_end(self: Any, share: Share) -> AssignPart | None:
+    """What a worker loses is not said."""
+    part = _next_part(self, share)
+    return None if part is None else msgspec.structs.replace(part, gone=())
+
+
+def _forgets_to_say(self: Any, share: Share) -> AssignPart | None:
+    """Of what changed the first is left out."""
+    part = _next_part(self, share)
+    return None if part is None else msgspec.structs.replace(part, changed=part.changed[1:])
+
+
 def _drop_at_once(self: Any, group: Any, now: float) -> bool:
     return True
 
@@ -280,6 +323,18 @@ MUTATIONS: dict[str, Mutation] = {
         _put((Worker, "rejoin", _old_incarnation)),
     ),
     "picks among all pods": Mutation(("I5",), _put((Catalogue, "endpoints", _any_endpoint))),
+    "part taken on a wrong base": Mutation(
+        ("I2",),
+        _put((ShareShortening, "next", _half_told), (ShareMerging, "merged", _any_part)),
+    ),
+    "part that forgets what is gone": Mutation(
+        ("I2",),
+        _put((ShareShortening, "next", _forgets_to_end), (ShareMerging, "merged", _any_part)),
+    ),
+    "part that forgets what changed": Mutation(
+        ("I2",),
+        _put((ShareShortening, "next", _forgets_to_say), (ShareMerging, "merged", _any_part)),
+    ),
     "lost groups dropped at once": Mutation(
         ("I4", "I8"),
         _put(

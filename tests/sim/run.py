@@ -6,15 +6,18 @@ import secrets
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from unittest import mock
 
 from coordinator.knowledge import Knowledge
+from coordinator.leader.linkset import Links
+from epp_worker.holdings import Holdings
+from epp_worker.holds import Ruling
 from epp_worker.loopwatch import LoopWatch
-from fleet.model import Hold, Phase, ShardMap
+from fleet.model import Hold, Phase, ShardMap, Share
 from tests.sim.faults import Plan
 from tests.sim.fleet import Fleet
 from tests.sim.judge import Counts, Judge
@@ -127,15 +130,27 @@ def _run(plan: Plan, keep: int) -> Outcome:
     tape = Tape(keep=keep)
     judge = Judge(tape)
     tokens = Random(f"tokens {plan.seed}")
-    learn = Knowledge.learn_map
+    learn, assign, apply = Knowledge.learn_map, Links.assign, Holdings.apply
 
     def learn_map(knowledge: Knowledge, shard_map: ShardMap) -> bool:
         judge.maps.learned(shard_map)
         return learn(knowledge, shard_map)
 
+    def assigned(links: Links, shares: Mapping[str, Share], changed: Iterable[str]) -> None:
+        judge.shares.assigned(shares)
+        assign(links, shares, changed)
+
+    def applied(holdings: Holdings, share: Share, *, hearsay: bool = False) -> Ruling:
+        ruling = apply(holdings, share, hearsay=hearsay)
+        if ruling is Ruling.APPLY and not hearsay:
+            judge.shares.applied(share)
+        return ruling
+
     with (
         mock.patch.object(secrets, "token_hex", lambda n=8: f"{tokens.getrandbits(8 * n):x}"),
         mock.patch.object(Knowledge, "learn_map", learn_map),
+        mock.patch.object(Links, "assign", assigned),
+        mock.patch.object(Holdings, "apply", applied),
         mock.patch.object(LoopWatch.__init__, "__defaults__", (_no_work,)),
     ):
         fleet = Fleet(plan, judge)

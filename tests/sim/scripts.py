@@ -33,6 +33,17 @@ def throws(script: Plan) -> Iterator[Plan]:
     yield from (replace(script, seed=seed) for seed in range(1, THROWS + 1) if seed != script.seed)
 
 
+def _parts() -> Plan:
+    """Many groups: a drain and its end change a few at each worker."""
+    return _script(
+        12.0,
+        Fault(7.0, "worker drains", 0, 2.0),
+        Fault(10.0, "worker drains", 1, 1.0),
+        workers=5,
+        groups=24,
+    )
+
+
 SCRIPTS: dict[str, Plan] = {
     "epoch from its home alone": _script(
         13.0, Fault(7.0, "crash leader", 0, 4.0), Fault(7.1, "store restarts empty", 0, 0.3)
@@ -118,6 +129,9 @@ SCRIPTS: dict[str, Plan] = {
     "nobody is sent away": _script(11.0, Fault(7.0, "worker leaves")),
     "the dead go on as who they were": _script(14.0, Fault(7.0, "pause worker", 0, 5.0)),
     "picks among all pods": _script(7.0),
+    "part taken on a wrong base": _parts(),
+    "part that forgets what is gone": _parts(),
+    "part that forgets what changed": _parts(),
     "lost groups dropped at once": _script(
         12.0,
         Fault(7.0, "worker drains", 0, 4.0),

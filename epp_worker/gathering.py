@@ -1,8 +1,9 @@
 """All figures of a worker at one moment, as its metrics page shows them."""
 
 from epp_worker.bounds import BoundWatch
+from epp_worker.group import inflight_of
 from epp_worker.handover.counts import StreamFigures
-from epp_worker.holdings import Holdings, inflight_of
+from epp_worker.holdings import Holdings
 from epp_worker.http2.counters import Counters
 from epp_worker.loopwatch import LoopWatch
 from epp_worker.metrics import Figures, PickCounts
@@ -25,6 +26,7 @@ def gather(
     given: Surroundings,
     state: StreamFigures,
     bounds: BoundWatch,
+    map_age_seconds: float,
 ) -> Figures:
     """Read every counter and gauge; changes none of them."""
     strays = gate.counts
@@ -88,4 +90,6 @@ def gather(
             given.scraper.counts().failed,
         ),
         plugin_faults=dict(holdings.schedulers.faults.counts()),
+        map_age_seconds=map_age_seconds,
+        now=given.clock.monotonic(),
     )

@@ -1,6 +1,7 @@
 """One route group as this worker holds it: its pools' states, its picker, and who strays to it."""
 
 import math
+from collections.abc import Iterable
 
 from epp_worker.extproc.budget import BodyShare
 from epp_worker.scheduling.group import GroupPicker
@@ -19,6 +20,8 @@ class Group:
     Attributes:
         serving: the pools are known and their pods are listed: a stream can be answered.
         awaits_state: it opens, and the owner's state of it is on its way.
+        awaits_models: its pools share it, and their model servers were not asked yet what they
+            serve.
         scraped: every endpoint that was there at the opening was scraped once, or tried.
         streams: ext_proc streams begun here, ever.
         last_stray: loop time of the last stream that came while another worker owned the group.
@@ -29,6 +32,7 @@ class Group:
 
     __slots__ = (
         "_counted",
+        "awaits_models",
         "awaits_state",
         "bodies",
         "draining_since",
@@ -59,6 +63,7 @@ class Group:
         self.serving = False
         self.scraped = False
         self.awaits_state = False
+        self.awaits_models = False
         self.streams = 0
         self.rate = 0.0
         self.last_stray = -math.inf
@@ -88,7 +93,7 @@ class Group:
     def synced(self) -> bool:
         """Whether the leader may count on this hold."""
         known = self.serving and self.knows_its_pools()
-        if self.hold is Hold.OPENING and self.awaits_state:
+        if self.hold is Hold.OPENING and (self.awaits_state or self.awaits_models):
             return False
         return known and (self.scraped or self.hold is Hold.STANDBY)
 
@@ -117,3 +122,14 @@ class Group:
             quiet=self.hold is Hold.DRAINING and self.quiet(now, quiet_seconds),
             streams_per_second=round(self.rate, 3),
         )
+
+
+def inflight_of(groups: Iterable[Group]) -> dict[PoolRef, dict[str, int]]:
+    """Requests in flight by pool and endpoint; a pool may be in two groups."""
+    found: dict[PoolRef, dict[str, int]] = {}
+    for group in groups:
+        for ref, state in group.states.items():
+            counts = found.setdefault(ref, {})
+            for address, count in state.inflight().items():
+                counts[address] = counts.get(address, 0) + count
+    return found

@@ -34,7 +34,7 @@ from epp_worker.scheduling.slots import PoolSlots
 from epp_worker.scheduling.state_merge import trust
 from fleet.control.messages import HoldReport
 from fleet.errors import AuthorityError
-from fleet.model import EpochVersion, GroupKey, Hold, Pool, PoolRef, Share, ShareEntry
+from fleet.model import EpochVersion, GroupKey, Hold, Pool, Share, ShareEntry
 from fleet.model.identity import NONE
 
 log = logging.getLogger(__name__)
@@ -66,17 +66,6 @@ class Scrapes(Protocol):
     def counts(self) -> ScrapeCounts:
         """What was scraped so far, for the metrics."""
         ...
-
-
-def inflight_of(groups: Iterable[Group]) -> dict[PoolRef, dict[str, int]]:
-    """Requests in flight by pool and endpoint; a pool may be in two groups."""
-    found: dict[PoolRef, dict[str, int]] = {}
-    for group in groups:
-        for ref, state in group.states.items():
-            counts = found.setdefault(ref, {})
-            for address, count in state.inflight().items():
-                counts[address] = counts.get(address, 0) + count
-    return found
 
 
 class Holdings:
@@ -293,6 +282,12 @@ class Holdings:
             group.awaits_state = False
         if waiting:
             self._tell()
+
+    def models_came(self, group: Group) -> None:
+        """What the pools of this held group serve is known, or known anew."""
+        group.awaits_models = False
+        group.picker.set_pools(group.picker.pools())
+        self._tell()
 
     def _refresh(self, group: Group) -> bool:
         """Make the group's states follow the source; a pool with another uid starts anew.

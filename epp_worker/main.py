@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 
 from epp_worker.control.port import internal_server
+from epp_worker.datalayer.models import HttpModels
 from epp_worker.datalayer.scraper import Scraper
 from epp_worker.health import health_server
 from epp_worker.http2.errors import ListenError
@@ -114,7 +115,7 @@ class Listeners:
         except ListenError as error:
             raise port_taken("health", self._host, own.health_port) from error
         self._ports["health"] = self._health.port
-        app = web_app(self._worker, self._token, self._access)
+        app = web_app(self._worker, self._token, self._access, self._worker.settings.metrics)
         self._http = await serve_http(app, self._host, own.http_port)
         self._ports["http"] = self._http.port
 
@@ -187,7 +188,18 @@ async def _serve(
         worker_id,
         settings,
         token,
-        Surroundings(source, store, scraper, clock, rng, connections, certificates, tls, picking),
+        Surroundings(
+            source,
+            store,
+            scraper,
+            clock,
+            rng,
+            connections,
+            certificates,
+            tls,
+            picking,
+            HttpModels(),
+        ),
         fatal=ending.fatal,
         refused=ending.refused,
     )

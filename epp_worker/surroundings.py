@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass
 
+from epp_worker.datalayer.models import ModelSource
 from epp_worker.holdings import Scrapes
 from fleet.certificates import Certificates, ServingTls
 from fleet.clock import Clock
@@ -20,6 +21,7 @@ class Surroundings:
         certificates: of the internal port; None = it speaks plaintext.
         tls: of the gateways' port; None = plaintext alone.
         picking: the picker configurations; None = pools pick by the built-in one.
+        models: where model servers are asked what they serve; None = nowhere.
     """
 
     source: Source
@@ -31,3 +33,4 @@ class Surroundings:
     certificates: Certificates | None = None
     tls: ServingTls | None = None
     picking: ConfigSource | None = None
+    models: ModelSource | None = None

@@ -22,7 +22,7 @@ from epp_worker.control.server import Control
 from epp_worker.describe import describe_holdings
 from epp_worker.draining import StopFacts
 from epp_worker.extproc.session import WAIT_SECONDS
-from epp_worker.following_configs import follow_configs, schedulers_of
+from epp_worker.following_configs import follow_configs, follow_models, schedulers_of
 from epp_worker.gathering import gather
 from epp_worker.handover.streams import state_streams
 from epp_worker.health import HealthService, pool_statuses, process_statuses
@@ -181,6 +181,7 @@ class Worker:
         self.supervisor.run(self.watch.run(), "loop watch")
         self.supervisor.run(self._given.scraper.run(), "scraper")
         follow_configs(self._given.picking, self.holdings, self.supervisor)
+        follow_models(self._given.models, self.holdings, self.supervisor, self._given.clock)
         await self._given.source.start()
         await self._catalogue.start(self.holdings.pools_changed)
         self._synced = True

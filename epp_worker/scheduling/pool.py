@@ -67,6 +67,7 @@ class PoolState:
         origins: requests in flight by the word of other workers.
         intents: what is said of requests to this pool.
         response_phase: what the pool asks for, else its configuration; None = what the fleet does.
+        models: what its model servers say that they serve; None = not known, or nobody asked.
         slots: what else is known of the pool, by name.
         on_new_slot: told of each slot that is made, if somebody follows.
         unplaced: metrics told of endpoints that are not listed here yet, by address.
@@ -85,6 +86,7 @@ class PoolState:
         "_touched",
         "intents",
         "mismatches",
+        "models",
         "on_new_slot",
         "on_stale",
         "origins",
@@ -117,6 +119,7 @@ class PoolState:
         self.on_stale: Callable[[], None] | None = None
         self.stale_after = STALE_AFTER_SECONDS
         self.mismatches = 0
+        self.models: frozenset[str] | None = None
         self.origins: Origins | None = None
         self.slots: dict[str, StateSlot] = {}
         self.unplaced: dict[str, ToldMetrics] | None = None
@@ -138,6 +141,7 @@ class PoolState:
             self._states = ()
             self._by_key = {}
             self._recent = 0.0
+            self.models = None
             self.origins = None
             self.slots = {}
             self.unplaced = None

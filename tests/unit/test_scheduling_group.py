@@ -47,8 +47,9 @@ def test_one_pool(model: str | None) -> None:
      (None, 400), ("A", 400), (" b", 400)],
 )  # fmt: skip
 def test_several_pools(model: str | None, expected: str | int) -> None:
-    """By annotation, exactly; unknown, ambiguous or absent models are refused with 400."""
-    group = GroupPicker(pools("a,both,,", " b , c ,both", None))
+    """By annotation, exactly; unknown, ambiguous or absent models are refused with 400. An empty
+    list is a list."""
+    group = GroupPicker(pools("a,both,,", " b , c ,both", ""))
     assert group.needs_model
     assert picked(group, model) == expected
 
@@ -63,6 +64,53 @@ def test_refusals_say_why() -> None:
     ]
     assert len(set(texts)) == 3
     assert "CANARY" not in "".join(texts)
+
+
+def learned(*models: str | None) -> list[PoolState]:
+    """Pools without annotations whose servers say that they serve these."""
+    found = pools(*(None for _ in models))
+    for state, names in zip(found, models, strict=True):
+        state.models = None if names is None else frozenset(names.split(","))
+    return found
+
+
+def test_what_servers_say_counts_where_nothing_is_listed() -> None:
+    group = GroupPicker(learned("a,lora-1", "b"))
+    assert [picked(group, model) for model in ("a", "lora-1", "b", "c")] == [
+        "pool-0", "pool-0", "pool-1", 400,
+    ]  # fmt: skip
+    group = GroupPicker(learned("a,both", "both"))
+    assert (picked(group, "a"), picked(group, "both")) == ("pool-0", 400)
+
+
+def test_a_listed_model_is_nobody_elses() -> None:
+    """A server that claims another pool's model takes nothing from it."""
+    claims = learned("theirs,mine")[0]
+    listed = pools("mine", "theirs")[1]
+    group = GroupPicker([claims, listed])
+    assert (picked(group, "theirs"), picked(group, "mine")) == ("pool-1", "pool-0")
+
+
+def test_what_is_not_known_yet_is_no_fault_of_the_request() -> None:
+    """503, since it is different in a moment; models that are known are served meanwhile."""
+    group = GroupPicker(learned("a", None))
+    assert (picked(group, "a"), picked(group, "b"), picked(group, None)) == ("pool-0", 503, 400)
+
+
+def test_a_second_pool_does_not_interrupt_the_first() -> None:
+    """It keeps what nobody else is known to serve, until all is known."""
+    first, second = learned(None, None)
+    group = GroupPicker([first])
+    group.set_pools([first, second])
+    assert [picked(group, model) for model in ("a", "b", None)] == ["pool-0"] * 3
+    second.models = frozenset({"b"})
+    group.set_pools([first, second])
+    assert [picked(group, model) for model in ("a", "b", None)] == ["pool-0", "pool-1", "pool-0"]
+    first.models = frozenset({"a"})
+    group.set_pools([first, second])
+    assert [picked(group, model) for model in ("a", "b", "c", None)] == [
+        "pool-0", "pool-1", 400, 400,
+    ]  # fmt: skip
 
 
 def test_pools_change() -> None:

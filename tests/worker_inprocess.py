@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 
+from epp_worker.datalayer.models import ModelSource
 from epp_worker.main import Listeners
 from epp_worker.process import PATH
 from epp_worker.surroundings import Surroundings
@@ -123,6 +124,7 @@ async def running_worker(
     store: Store | None = None,
     token: str = TOKEN,
     picking: PickingSettings | None = None,
+    models: ModelSource | None = None,
 ) -> AsyncIterator[Running]:
     """A worker on 127.0.0.1 over the manifests in `folder`, or over another `source`.
 
@@ -131,6 +133,7 @@ async def running_worker(
         tls: of its gateways' port; the same.
         store: closed with it; None = one in memory, of its own.
         picking: where its picker configurations are; None = it looks for none.
+        models: where model servers are asked what they serve; None = nowhere.
     """
     clock = SystemClock()
     server = MemoryServer(clock)
@@ -159,6 +162,7 @@ async def running_worker(
             certificates=certificates,
             tls=tls,
             picking=None if picking is None else ConfigSource(picking, clock),
+            models=models,
         ),
         fatal=fatal.append,
         refused=refused.append,

@@ -1,15 +1,13 @@
-"""The dashboard, the autoscaler and the adapter's rules ask only for metrics that there are.
+"""The autoscaler and the adapter's rules ask only for metrics that there are.
 
 Asked of a worker and a coordinator that run, and of the bundled store with its own command.
 """
 
-import json
 import re
 import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,8 +18,6 @@ from tests.coordinator_process import CoordinatorProcess, wait_for
 from tests.kustomize import DEPLOY
 from tests.valkey import Valkey, free_port, running_valkey
 from tests.worker_process import WorkerProcess
-
-DASHBOARD = json.loads((DEPLOY / "grafana" / "shard-map.json").read_text())
 
 Series = dict[str, set[str]]
 """Labels by name of a series."""
@@ -58,53 +54,6 @@ def exported(tmp_path_factory: pytest.TempPathFactory, valkey: Valkey) -> Series
         coordinator.wait_ready()
         pages.append(coordinator.text("/metrics"))
     return series("\n".join(pages))
-
-
-def expressions() -> Iterator[str]:
-    for panel in DASHBOARD["panels"]:
-        for target in panel.get("targets", []):
-            yield target["expr"]
-    for variable in DASHBOARD["templating"]["list"]:
-        query: Any = variable["query"]
-        if isinstance(query, dict):
-            yield query["query"]
-
-
-def names(expression: str) -> set[str]:
-    return set(re.findall(r"\b((?:epp_fleet|process|llm_d)_\w+)", expression))
-
-
-def test_the_dashboard_shows_what_there_is(exported: Series) -> None:
-    """Every series of every panel and variable, with every label that it groups by."""
-    added = {"namespace", "pod"}  # by whoever scrapes
-    moves = {"reason", "outcome"}  # no sample before the first move
-    for expression in expressions():
-        wanted = names(expression)
-        assert wanted, expression
-        assert wanted <= exported.keys(), expression
-        (labels,) = [*re.findall(r"by \(([^)]*)\)", expression), ""][:1]
-        for label in filter(None, labels.split(", ")):
-            known = set.union(added, *(exported[name] for name in wanted))
-            assert label in known | (moves if "moves" in expression else set()), expression
-
-
-def test_the_dashboard_is_one_that_grafana_takes() -> None:
-    """Ids are unique, panels do not overlap, and every panel says what it shows."""
-    panels = DASHBOARD["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    taken: set[tuple[int, int]] = set()
-    for panel in panels:
-        at = panel["gridPos"]
-        assert at["x"] + at["w"] <= 24
-        cells = {
-            (x, y)
-            for x in range(at["x"], at["x"] + at["w"])
-            for y in range(at["y"], at["y"] + at["h"])
-        }
-        assert not cells & taken, panel["title"]
-        taken |= cells
-        assert panel["type"] == "row" or panel["description"]
-    assert "Shard map" in [panel["title"] for panel in panels]
 
 
 def test_workers_export_what_they_are_scaled_by_also_when_idle(exported: Series) -> None:

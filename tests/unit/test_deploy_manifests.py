@@ -127,7 +127,7 @@ def test_only_the_monitors_are_of_a_foreign_kind() -> None:
         for path in sorted(DEPLOY.rglob("*.yaml"))
         for document in yaml.safe_load_all(path.read_text())
         if isinstance(document, dict)
-        and document.get("apiVersion", "").startswith("monitoring.coreos.com/")
+        and str(document.get("apiVersion")).startswith("monitoring.coreos.com/")
     ]
     assert foreign == ["PodMonitor", "PodMonitor"]
     for name in OVERLAYS:

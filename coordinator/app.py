@@ -21,6 +21,7 @@ from coordinator.leader.storing import StoreLag
 from coordinator.leader.surroundings import Surroundings
 from coordinator.leader.term import LeaderTerm
 from coordinator.metrics import Metrics
+from coordinator.metrics.pools import Leading
 from coordinator.reach import Reach
 from coordinator.routes.contract import Routes
 from coordinator.view import NotLeading
@@ -84,7 +85,7 @@ class Coordinator:
         self._knowledge = Knowledge()
         self.feed = MapFeed(self._knowledge, self.leading, parts.certificates, parts.clock)
         """What followers are told."""
-        self._metrics = Metrics()
+        self._metrics = Metrics(settings.metrics)
         self._store_lag = StoreLag(parts.clock)
         self._supervisor = Supervisor(lambda reason: None)
         self._term: LeaderTerm | None = None
@@ -95,7 +96,9 @@ class Coordinator:
         self._explainer: Explainer | None = None
         self._pods: WorkerPods | None = None
         self._costs: DeletionCosts | None = None
+        self._began = parts.clock.monotonic()
         self._metrics.show(self, self._epoch)
+        self._metrics.show_terms(self._as_leader, self._map_age, parts.clock.wall)
         if parts.certificates is not None:
             self._metrics.show_expiry(parts.certificates.expiry_seconds)
         self._metrics.show_source(parts.source)
@@ -162,6 +165,7 @@ class Coordinator:
             rng=parts.rng,
             me=me.id,
             on_rollback=lambda _: self._rolled_back(),
+            figures=self._metrics.election,
         )
         follower = self._follower = Follower(
             knowledge=self._knowledge,
@@ -238,6 +242,20 @@ class Coordinator:
     def _rolled_back(self) -> None:
         if self._term is not None:
             self._term.rolled_back()
+
+    def _as_leader(self) -> Leading | None:
+        shard_map, term = self.shard_map(), self._term
+        if shard_map is None or term is None or not self.leading():
+            return None
+        return Leading(shard_map, tuple(self.members()), term.weighed().rates)
+
+    def _map_age(self) -> float:
+        """Since the map known here was last confirmed, in seconds; a leader's own is the newest."""
+        if self._term is not None and self.leading():
+            return 0.0
+        confirmed = self._knowledge.confirmed
+        since = self._began if confirmed is None else confirmed
+        return self._parts.clock.monotonic() - since
 
     def _epoch(self) -> int:
         """The highest epoch known here."""

@@ -76,8 +76,12 @@ class Follower:
         except FleetError as error:
             self._loud.warning("map not read from the store", error=error)
             return
-        if found is not None and not self._leading():
+        if self._leading():
+            return
+        if found is not None:
             self._knowledge.learn_map(found)
+        if self._knowledge.shard_map is not None:
+            self._knowledge.confirmed = self._clock.monotonic()
 
     async def _subscribe(self) -> None:
         while True:
@@ -98,6 +102,7 @@ class Follower:
                 self._hears = True
                 if update.shard_map is not None:
                     self._knowledge.learn_map(update.shard_map)
+                self._knowledge.confirmed = self._clock.monotonic()
                 if not self._leading():
                     self._knowledge.learn_members(update.members)
         except (TimeoutError, FleetError) as error:

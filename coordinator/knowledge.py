@@ -14,6 +14,9 @@ class Knowledge:
     """The newest map and statuses, and a way to wait for news. For one event loop."""
 
     def __init__(self) -> None:
+        self.confirmed: float | None = None
+        """When the leader or the store last said that nothing newer than the map known here was
+        published, in monotonic seconds; None = never."""
         self.shard_map: ShardMap | None = None
         self.members: tuple[MemberStatus, ...] = ()
         self.revision = 0

@@ -74,7 +74,12 @@ class Beats:
 
 
 class ShareRepair:
-    """Reads this worker's share from the store: at the start, and as a repair."""
+    """Reads this worker's share from the store: at the start, and as a repair.
+
+    Attributes:
+        read_at: loop time at which the store last had a share that is not newer than what is held,
+            or became what is held; -inf before.
+    """
 
     def __init__(
         self,
@@ -90,6 +95,7 @@ class ShareRepair:
         self._apply = apply
         self._poll_seconds = poll_seconds
         self._limited = limited
+        self.read_at = float("-inf")
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -104,5 +110,10 @@ class ShareRepair:
         except FleetError as error:
             self._limited.warning("share not read from the store", error=error)
             return
-        if share is not None and self._apply(share) is Ruling.APPLY:
+        if share is None:
+            return
+        ruling = self._apply(share)
+        if ruling in (Ruling.APPLY, Ruling.NOT_NEWER):
+            self.read_at = asyncio.get_running_loop().time()
+        if ruling is Ruling.APPLY:
             log.info("share repaired from the store", extra={"map": str(share.version)})

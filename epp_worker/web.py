@@ -11,6 +11,7 @@ from epp_worker.metrics import Figures, MetricsPage
 from fleet.bearer import FleetToken
 from fleet.kube.read_access import Decides
 from fleet.read_guard import read_guard
+from fleet.settings.metrics import MetricsSettings
 
 _PIECE_BYTES = 256 * 1024
 _READ_SECONDS = 30.0
@@ -74,13 +75,18 @@ def _abort(request: web.Request) -> None:
         request.transport.abort()
 
 
-def web_app(inside: Inside, token: str, access: Decides | None = None) -> web.Application:
+def web_app(
+    inside: Inside,
+    token: str,
+    access: Decides | None = None,
+    metrics_settings: MetricsSettings | None = None,
+) -> web.Application:
     """The application, without its listener.
 
     Args:
         access: decides who may read the metrics; None = everybody.
     """
-    page = MetricsPage()
+    page = MetricsPage(metrics_settings)
     pages = _Pages()
     rendering = asyncio.Lock()
     own = FleetToken(token)

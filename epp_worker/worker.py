@@ -94,6 +94,7 @@ class Worker:
         self._refused = refused
         self._limited = limited
         self._started = given.clock.wall()
+        self._began = loop.time()
         self._publishing = False
         self._synced = False
         self._catalogue = Catalogue(given.source, self.supervisor.spawn)
@@ -293,7 +294,14 @@ class Worker:
             self._given,
             self._state.figures(),
             self.bounds,
+            self._map_age(),
         )
+
+    def _map_age(self) -> float:
+        """Since a leader or the store last said what to hold, in seconds."""
+        now = asyncio.get_running_loop().time()
+        told = now - max(self._repair.read_at, self._began)
+        return min(told, self.control.leader_away(now))
 
     def describe(self) -> Mapping[str, Any]:
         """See `Inside.describe`."""

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from coordinator.election.contract import Election, Standing, Term
 from coordinator.election.leadership import Leadership
+from coordinator.metrics.elections import ElectionFigures
 from fleet.clock import Clock
 from fleet.errors import FleetError, StoreRefused, StoreUnavailable
 from fleet.telemetry import RateLimited
@@ -63,6 +64,7 @@ class Candidate:
         rng: random.Random,
         me: str = "",
         on_rollback: OnRollback | None = None,
+        figures: ElectionFigures | None = None,
     ) -> None:
         """Args:
         floor: the highest epoch known from members, routes and memory; asked before each acquire.
@@ -72,7 +74,9 @@ class Candidate:
         me: this candidate's id: a lease of an earlier life under it is taken over at once.
         on_rollback: called on a renewal that finds the stored map below what was published (or
             gone), each time until it is published again.
+        figures: counts what is seen.
         """
+        self._figures = figures or ElectionFigures()
         self._election = election
         self._clock = clock
         self._renew_seconds = election.timers.renew_seconds
@@ -120,6 +124,7 @@ class Candidate:
     def _saw(self, standing: Standing) -> None:
         self._standing = standing
         self._looked = self._clock.monotonic()
+        self._figures.saw(standing.epoch)
 
     # Following
 
@@ -257,8 +262,10 @@ class Candidate:
     async def _renew(self, leadership: Leadership, work: Work) -> bool:
         """One renewal; false if the lease is lost for certain."""
         published = leadership.published
+        began = self._clock.monotonic()
         attempt = asyncio.create_task(self._election.renew(leadership.term))
         await self._first(attempt, work, leadership.remaining())
+        self._figures.renew_seconds.observe(self._clock.monotonic() - began)
         if attempt.cancelled():
             return True  # the deadline or the end of the work came first: the caller sees which
         try:

@@ -16,6 +16,7 @@ from coordinator.election.contract import Term
 from coordinator.leader.linkset import Links
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.leader.storing import Storing
+from coordinator.metrics.leading import TermFigures
 from coordinator.planning import Change, shares_of
 from coordinator.planning.facts import GAINER_DEAD
 from coordinator.planning.shares import Entries
@@ -38,12 +39,14 @@ class Publisher:
         term: Callable[[], Term],
         count_move: Callable[[Reason, str], None],
         clock: Clock,
+        figures: TermFigures | None = None,
     ) -> None:
         self._store = store
         self._routes = routes
         self._links = links
         self._term = term
         self._count_move = count_move
+        self._figures = figures or TermFigures()
         self._clock = clock
         self._shares: Mapping[str, Share] = {}
         self._entries: Entries = {}
@@ -61,6 +64,7 @@ class Publisher:
             StoreUnavailable: unknown; nothing was told to anybody but, perhaps, the store.
         """
         self._term()
+        began = self._clock.monotonic()
         shares = shares_of(shard_map, self._entries)
         changed = {
             worker
@@ -79,6 +83,7 @@ class Publisher:
             worker: share if worker in changed else self._shares[worker]
             for worker, share in shares.items()
         }
+        self._figures.sent(shard_map.version, changed, began)
         renewed = whole and not changes  # of a new term, or after a doubt: nothing has begun
         relieves = renewed or any(change.source for change in changes)
         if not relieves:

@@ -18,6 +18,7 @@ from itertools import islice
 
 from coordinator.election.contract import Term
 from coordinator.leader.doubt import LeaseInDoubt
+from coordinator.metrics.leading import TermFigures
 from coordinator.routes.contract import Route, Routes, Unreadable, WriteResult
 from fleet.clock import Clock
 from fleet.errors import RouteError
@@ -80,12 +81,16 @@ class RouteKeeper:
         count_stale: Callable[[], None],
         clock: Clock,
         loads: Callable[[], Mapping[GroupKey, float]] = _no_loads,
+        figures: TermFigures | None = None,
     ) -> None:
-        """See the parts' own words; `loads` are streams per second of each group, where known."""
+        """See the parts' own words; `loads` are streams per second of each group, where known.
+        `figures` counts what is written.
+        """
         self._routes = routes
         self._term = term
         self._saw = saw
         self._count_stale = count_stale
+        self._figures = figures or TermFigures()
         self._loads = loads
         self._loud = RateLimited(log, clock)
         self._clock = clock
@@ -287,12 +292,15 @@ class RouteKeeper:
             self._written.pop(route.group, None)
             self._urgent.pop(route.group, None)
             self._stamps.pop(route.group, None)
+        began = self._clock.monotonic()
         try:
             result = await self._routes.write(routes, term)
         except RouteError as error:
+            self._figures.routes_failed(len(routes), self._clock.monotonic() - began)
             self._followed = None  # the next map has all that failed written again
             self._loud.warning("routes not written", error=error)
             return
+        self._figures.routes_written(result, self._clock.monotonic() - began)
         if result.refused:
             self._followed = None
         self._note(result)

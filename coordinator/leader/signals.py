@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 
 from coordinator.membership import Membership
+from coordinator.metrics.leading import TermFigures
 from coordinator.planning import Held, Told
 from coordinator.verdicts import Answer, Connect
 from fleet.clock import Clock
@@ -46,6 +47,7 @@ class Signals:
         epoch: Callable[[], int],
         higher_epoch: Callable[[int], None],
         clock: Clock,
+        figures: TermFigures | None = None,
     ) -> None:
         self.membership = membership
         self.told: dict[str, Told] = {}
@@ -58,6 +60,7 @@ class Signals:
         self._epoch = epoch
         self._higher_epoch = higher_epoch
         self._clock = clock
+        self._figures = figures or TermFigures()
         self._wake = asyncio.Event()
 
     # -- waiting --------------------------------------------------------------------------------
@@ -109,6 +112,7 @@ class Signals:
             now=self._clock.monotonic(),
         )
         told = Told(report.version, self._held(member.id, report))
+        self._figures.acknowledged(member.id, report.version, self._clock.monotonic())
         changed = self.told.get(member.id) != told or current.draining != report.draining
         self.told[member.id] = told
         self.saw(report.seen)

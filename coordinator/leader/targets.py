@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from coordinator.groups import Groups
+from coordinator.metrics.leading import TermFigures
 from coordinator.planning import Loss, Peer, Quarantine, Target, holder, survivors
 from coordinator.planning.quarantine import Objects
 from coordinator.verdicts import Judgement
+from fleet.clock import Clock, SystemClock
 from fleet.model import GroupKey, Member, Reason, RingSpec, ShardMap, Signal
 from fleet.model.pins import Pin
 from fleet.placement import Candidate, Conditions, Current, Decision, place
@@ -45,8 +47,16 @@ class Targets:
             until the next.
     """
 
-    def __init__(self, settings: PlacementSettings) -> None:
+    def __init__(
+        self,
+        settings: PlacementSettings,
+        clock: Clock | None = None,
+        figures: TermFigures | None = None,
+    ) -> None:
+        """`figures` are told how long placing took, by `clock`."""
         self._settings = settings
+        self._clock = clock or SystemClock()
+        self._figures = figures or TermFigures()
         self._decisions: Mapping[GroupKey, Decision] = {}
         self._cap: float | None = None
         self._ring: Ring | None = None
@@ -105,6 +115,7 @@ class Targets:
         if fresh and given == self._input and groups is self._groups and pins is self._pins:
             return
         currents = _currents(previous, groups, given)
+        began = self._clock.monotonic()
         plan = place(
             given.candidates,
             {group: _weight(loads.get(group, 0.0)) for group in groups},
@@ -121,6 +132,7 @@ class Targets:
                 receiving=_receiving(previous, given) if given.quarantined else frozenset(),
             ),
         )
+        self._figures.placement_seconds.observe(self._clock.monotonic() - began)
         if self._ring is None or plan.ring != self._ring.spec:
             self._ring = Ring.build(plan.ring)
         decisions: Mapping[GroupKey, Decision] = plan.decisions

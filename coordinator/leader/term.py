@@ -23,6 +23,7 @@ from coordinator.deletion_cost import weights_of
 from coordinator.election.contract import Term
 from coordinator.election.leadership import Leadership
 from coordinator.leader import commands, recall
+from coordinator.leader.deaths import tell
 from coordinator.leader.doubt import LeadershipLost, LeaseInDoubt
 from coordinator.leader.healthchecks import HealthChecks
 from coordinator.leader.linkset import Links
@@ -63,6 +64,7 @@ class LeaderTerm:
         self._require_epoch_above = require_epoch_above
         self._around = surroundings
         self._clock = surroundings.clock
+        self._figures = surroundings.metrics.term
         settings = surroundings.settings
         self._settings = settings
         self._started = self._clock.monotonic()
@@ -74,14 +76,16 @@ class LeaderTerm:
             epoch=lambda: leadership.term.epoch,
             higher_epoch=require_epoch_above,
             clock=self._clock,
+            figures=self._figures,
         )
         self._keeper = RouteKeeper(
             surroundings.routes,
             term=self._term,
             saw=self._signals.saw,
-            count_stale=surroundings.metrics.stale_route_write,
+            count_stale=self._figures.stale_route_write,
             clock=self._clock,
             loads=lambda: self._signals.loads,
+            figures=self._figures,
         )
         self._store_watch = StoreWatch(
             surroundings.store,
@@ -93,7 +97,7 @@ class LeaderTerm:
             tick_seconds=settings.coordinator.tick_seconds,
             clock=self._clock,
         )
-        self._targets = Targets(settings.placement)
+        self._targets = Targets(settings.placement, self._clock, self._figures)
         self._plans = Stillness()
         self._holdings = Holdings()
         self._loud = RateLimited(log, self._clock)
@@ -146,8 +150,9 @@ class LeaderTerm:
                     routes=self._keeper,
                     links=self._links,
                     term=self._term,
-                    count_move=self._around.metrics.move,
+                    count_move=self._figures.move,
                     clock=self._clock,
+                    figures=self._figures,
                 )
                 services = self._around.services
                 if services is not None:
@@ -169,6 +174,7 @@ class LeaderTerm:
                 tasks.create_task(self._keep_routes(self._previous), name="routes")
                 tasks.create_task(self._decide(), name="decide")
         finally:
+            self._figures.rest()
             for forget_listener in listened:
                 forget_listener()
 
@@ -260,17 +266,8 @@ class LeaderTerm:
 
     def _bury(self, deaths: tuple[Death, ...], now: float) -> None:
         self._probation.died(deaths, now)
-        for death in deaths:
-            member = death.member
-            log.warning(
-                "worker dead",
-                extra={
-                    "worker": member.id,
-                    "incarnation": member.incarnation,
-                    "signal": death.signal.value,
-                    "why": death.why,
-                },
-            )
+        tell(deaths, self._figures)
+        for member in (death.member for death in deaths):
             if self._membership.current(member.id) is None:
                 self._signals.forget(member.id)
             self._store_watch.forget([member])
@@ -375,6 +372,7 @@ class LeaderTerm:
             self._loud.warning("map not published, trying again", error=error)
             return
         self._leadership.note_published(shard_map.version)
+        self._figures.published(self._previous, shard_map, outcome.open, self._clock.monotonic())
         self._previous = shard_map
         self._pending, self._backlog = outcome.pending, outcome.backlog
         self._around.knowledge.learn_map(shard_map)
@@ -382,6 +380,7 @@ class LeaderTerm:
 
     def _show(self, judgement: Judgement, now: float) -> None:
         living = (*judgement.living, *self._membership.buried(now))
+        self._figures.look(self._previous, len(self._backlog.queued), now)
         owned, standby = self._holdings.of(self._previous)
         self._around.knowledge.learn_members(statuses(living, owned, standby))
 

@@ -9,6 +9,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from coordinator.metrics.exposition import frozen
 from coordinator.view import View
 from coordinator.web.documents import FORMAT, MapDocument, map_document, workers_document
 from coordinator.web.errors import error_response, not_now
@@ -57,6 +58,7 @@ class Reads:
         self._rendered: _Rendered | None = None
         self._rendering = asyncio.Lock()
         self._asking = asyncio.Lock()
+        self._scraping = asyncio.Lock()
         self._planning = asyncio.Lock()
         self._rested = 0.0
 
@@ -184,9 +186,11 @@ class Reads:
         )
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """The registry, in the form the scraper asks for."""
+        """The registry, in the form the scraper asks for; one page at a time is written."""
         encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encoder(self._registry), headers={"Content-Type": content_type})
+        async with self._scraping:
+            body = await asyncio.to_thread(encoder, frozen(self._registry))
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def healthz(self, request: web.Request) -> web.Response:
         """Liveness: the loop and every supervised task live."""

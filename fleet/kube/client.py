@@ -20,6 +20,7 @@ from fleet import __version__
 from fleet.clock import Clock, SystemClock
 from fleet.errors import KubeError, KubeUnavailable, SettingsError
 from fleet.kube.access import SERVICE_ACCOUNT, Access, Identity, Unreadable, find_access
+from fleet.kube.call_errors import CallErrors
 from fleet.kube.contract import MERGE_PATCH, Raw
 from fleet.kube.lines import Lines, LineTooLong
 from fleet.kube.replies import answer_of, event_of, refusal_of
@@ -128,6 +129,7 @@ class KubeClient:
         clock: Clock,
     ) -> None:
         """See `open_client`."""
+        self.failed = CallErrors()
         self._timeout_seconds = settings.request_timeout_seconds
         self._namespace = settings.namespace or access.namespace
         self._access = access
@@ -259,7 +261,9 @@ class KubeClient:
             words = str(error) or type(error).__name__
             if type(error) is TimeoutError:  # ours; aiohttp's say what they waited for
                 words = f"no answer within {seconds:g} s"
-            raise KubeUnavailable(f"{what}: {self._without_secret(words)}") from None
+            unavailable = KubeUnavailable(f"{what}: {self._without_secret(words)}")
+            self.failed.count(unavailable)
+            raise unavailable from None
 
     async def _send(
         self,
@@ -281,7 +285,9 @@ class KubeClient:
                 response = await self._request(what, method, url, body, content_type)
             if 200 <= response.status < 300:
                 return response
-            raise await self._refusal(what, response)
+            refusal = await self._refusal(what, response)
+            self.failed.count(refusal)
+            raise refusal
         except BaseException:
             response.close()
             raise

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from fleet.settings.bounds import BoundSettings
 from fleet.settings.limits import Choice, DnsLabel, Host, NotEmpty, PeerList, Port, Range, StoreUrl
+from fleet.settings.metrics import MetricsSettings
 from fleet.settings.picking import PickingSettings
 
 
@@ -393,3 +394,4 @@ class Settings:
     ownership: OwnershipSettings = field(default_factory=OwnershipSettings)
     security: SecuritySettings = field(default_factory=SecuritySettings)
     log: LogSettings = field(default_factory=LogSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)

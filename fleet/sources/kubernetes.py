@@ -18,6 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from fleet.clock import Clock
+from fleet.kube.client import KubeClient
 from fleet.kube.contract import KubeApi
 from fleet.kube.listwatch import ListWatch
 from fleet.kube.listwatch_cache import Delta, Key
@@ -144,6 +145,10 @@ class KubeSource:
     def counters(self) -> Mapping[str, Counters]:
         """Totals since the start by resource, also of watches that have ended since."""
         return dict(self._counters)
+
+    def call_errors(self) -> Mapping[str, int]:
+        """Calls of the API server that failed, by kind, of all that share its client."""
+        return self._api.failed.counts if isinstance(self._api, KubeClient) else {}
 
     def seen(self, kind: Kind, key: ObjectKey, *, rank: int = 0) -> str | None:
         """The resourceVersion at which an object was last seen, good or not.

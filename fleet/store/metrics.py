@@ -2,11 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client.metrics_core import CounterMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from fleet.metrics import counter
 from fleet.store.contract import Store
 from fleet.store.redis import RedisStore
+
+ERRORS = counter(
+    "epp_fleet_store_errors_total",
+    "Calls to Redis or Valkey whose outcome is unknown, by what went wrong.",
+    ("kind",),
+    series="17 kinds of Redis or Valkey, none of the store in memory",
+)
 
 
 def store_errors(store: Store) -> Mapping[str, int]:
@@ -16,14 +24,7 @@ def store_errors(store: Store) -> Mapping[str, int]:
 
 def families(errors: Mapping[str, int]) -> Iterator[Metric]:
     """What Prometheus reads."""
-    family = CounterMetricFamily(
-        "epp_fleet_store_errors",
-        "Calls to Redis or Valkey whose outcome is unknown, by what went wrong.",
-        labels=("kind",),
-    )
-    for kind, count in errors.items():
-        family.add_metric((kind,), count)
-    yield family
+    yield ERRORS.by(errors)
 
 
 class StoreCollector(Collector):

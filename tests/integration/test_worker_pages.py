@@ -12,6 +12,7 @@ from epp_worker.web import web_app
 from fleet.http_listener import HttpListener, listen_http
 from fleet.model import PoolRef
 from fleet.model.identity import NONE
+from fleet.settings.metrics import MetricsSettings
 
 DEADLINE = 20.0
 POOLS = 20_000
@@ -44,7 +45,9 @@ class LargeWorker:
 @pytest.fixture
 async def server() -> AsyncIterator[HttpListener]:
     """Its HTTP port."""
-    listener = await listen_http(web_app(LargeWorker(), "token"), "127.0.0.1", 0)
+    listener = await listen_http(
+        web_app(LargeWorker(), "token", None, MetricsSettings(max_pools=POOLS)), "127.0.0.1", 0
+    )
     yield listener
     await listener.close()
 

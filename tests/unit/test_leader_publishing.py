@@ -63,6 +63,9 @@ class World:
     def wall(self) -> float:
         return 9.0
 
+    def monotonic(self) -> float:
+        return 4.0
+
     async def write(self, publication: Publication) -> None:
         if self.fault is not None:
             raise self.fault

@@ -7,6 +7,16 @@ from collections.abc import Mapping
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from fleet.errors import (
+    KubeConflict,
+    KubeForbidden,
+    KubeGone,
+    KubeNotFound,
+    KubeRefused,
+    KubeThrottled,
+    KubeUnavailable,
+)
+from fleet.kube.call_errors import CallErrors
 from fleet.settings.model import KubernetesSettings
 from fleet.sources.contract import Kind
 from fleet.sources.kubernetes import KubeSource
@@ -28,6 +38,17 @@ def samples(figures: SourceFigures) -> Mapping[str, float]:
         "".join((each.name, *(f" {value}" for value in each.labels.values()))): each.value
         for family in families(figures)
         for each in family.samples
+        if each.name != "epp_fleet_kube_errors_total"
+    }
+
+
+def failed_calls(figures: SourceFigures) -> Mapping[str, float]:
+    """By kind."""
+    return {
+        each.labels["kind"]: each.value
+        for family in families(figures)
+        for each in family.samples
+        if each.name == "epp_fleet_kube_errors_total"
     }
 
 
@@ -77,3 +98,27 @@ def test_a_resource_is_synced_when_all_its_watches_are() -> None:
         "epp_fleet_source_objects pods": 2.0,
         "epp_fleet_source_operations_total pods lists": 4.0,
     }
+
+
+def test_failed_calls_of_an_api_server_are_counted_by_kind() -> None:
+    """Conflicts and what is not there are no faults."""
+    errors = CallErrors()
+    for error in (
+        KubeUnavailable("no answer"),
+        KubeUnavailable("HTTP 500"),
+        KubeForbidden("no", status=403),
+        KubeThrottled("later", retry_after_seconds=1.0),
+        KubeRefused("no", status=422),
+        KubeConflict("changed", status=409),
+        KubeNotFound("gone", status=404),
+        KubeGone("old", status=410),
+    ):
+        errors.count(error)
+    figures = SourceFigures(call_errors=errors.counts)
+    assert failed_calls(figures) == {
+        "unavailable": 2,
+        "forbidden": 1,
+        "throttled": 1,
+        "refused": 1,
+    }
+    assert sum(failed_calls(source_figures(FakeSource())).values()) == 0

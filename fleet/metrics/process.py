@@ -1,0 +1,41 @@
+"""What every process of a fleet shows of itself."""
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import version
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from fleet.metrics.declared import counter, gauge
+
+BUILD_INFO = gauge(
+    "epp_fleet_build_info", "Always 1; what runs here.", ("version", "python"), series="1"
+)
+
+_LINUX = "on Linux"
+VIRTUAL = gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", when=_LINUX)
+RESIDENT = gauge("process_resident_memory_bytes", "Resident memory size in bytes.", when=_LINUX)
+STARTED = gauge(
+    "process_start_time_seconds",
+    "Start time of the process since unix epoch in seconds.",
+    when=_LINUX,
+)
+CPU = counter(
+    "process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", when=_LINUX
+)
+OPEN_FDS = gauge("process_open_fds", "Number of open file descriptors.", when=_LINUX)
+MAX_FDS = gauge("process_max_fds", "Maximum number of open file descriptors.", when=_LINUX)
+
+
+def build_info() -> Metric:
+    """Version of the fleet and of Python."""
+    return BUILD_INFO.rows([((version("epp-fleet"), platform.python_version()), 1)])
+
+
+class BuildInfo(Collector):
+    """For a registry."""
+
+    def collect(self) -> Iterator[Metric]:
+        """See prometheus_client."""
+        yield build_info()

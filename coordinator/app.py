@@ -11,6 +11,7 @@ from coordinator.election.candidate import Candidate
 from coordinator.election.contract import Election
 from coordinator.election.leadership import Leadership
 from coordinator.election.redis import StoreElection
+from coordinator.endpoints import EndpointQuestions
 from coordinator.estate import Estate
 from coordinator.explain import Explained, Explainer
 from coordinator.follower import Follower
@@ -24,12 +25,13 @@ from coordinator.metrics import Metrics
 from coordinator.metrics.pools import Leading
 from coordinator.reach import Reach
 from coordinator.routes.contract import Routes
-from coordinator.view import NotLeading
+from coordinator.view import EndpointsUnknown, NotLeading
 from coordinator.web import start_web
 from coordinator.whatif import Premises
 from coordinator.worker_pods import WorkerPods
 from fleet.certificates import Certificates
 from fleet.clock import Clock
+from fleet.control.endpoint_messages import PoolEndpoints
 from fleet.kube.contract import KubeApi
 from fleet.kube.read_access import Decides
 from fleet.model import LeaderInfo, MemberStatus, PoolRef, ShardMap
@@ -83,6 +85,7 @@ class Coordinator:
         self._parts = parts
         self._reach = parts.reach or GrpcReach(token, parts.certificates)
         self._knowledge = Knowledge()
+        self._questions = EndpointQuestions(settings.fleet, token, parts.certificates)
         self.feed = MapFeed(self._knowledge, self.leading, parts.certificates, parts.clock)
         """What followers are told."""
         self._metrics = Metrics(settings.metrics)
@@ -317,6 +320,21 @@ class Coordinator:
             written=None if term is None else term.route,
             weighed=None if term is None else term.weighed(),
         )
+
+    def revision(self) -> int:
+        """See `View.revision`."""
+        return self._knowledge.revision
+
+    async def after(self, revision: int) -> None:
+        """See `View.after`."""
+        await self._knowledge.after(revision)
+
+    async def endpoints(self, ref: PoolRef) -> PoolEndpoints:
+        """See `View.endpoints`."""
+        shard_map = self.shard_map()
+        if shard_map is None:
+            raise EndpointsUnknown("this coordinator has not seen a shard map yet")
+        return await self._questions.ask(ref, shard_map, self.members())
 
     async def moves(self, limit: int) -> Sequence[Move]:
         """See `View.moves`."""

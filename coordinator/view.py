@@ -5,6 +5,7 @@ from typing import Protocol
 
 from coordinator.explain import Explained
 from coordinator.whatif import Premises
+from fleet.control.endpoint_messages import PoolEndpoints
 from fleet.errors import FleetError
 from fleet.model import LeaderInfo, MemberStatus, PoolRef, ShardMap
 from fleet.store.contract import Move
@@ -28,6 +29,14 @@ class NotLeading(FleetError):
     def __init__(self, leader: LeaderInfo | None) -> None:
         super().__init__("this coordinator does not lead")
         self.leader = leader
+
+
+class UnknownPool(FleetError):
+    """The map has no such pool."""
+
+
+class EndpointsUnknown(FleetError):
+    """A pool's endpoints cannot be told now; the message says who was asked, what came of it."""
 
 
 class View(Protocol):
@@ -56,6 +65,22 @@ class View(Protocol):
 
     def explain(self, ref: PoolRef) -> Explained | None:
         """All that is known here of one pool; None if nothing is."""
+        ...
+
+    def revision(self) -> int:
+        """Grows whenever the map or a worker's status changes here."""
+        ...
+
+    async def after(self, revision: int) -> None:
+        """Return once the revision is another one."""
+        ...
+
+    async def endpoints(self, ref: PoolRef) -> PoolEndpoints:
+        """A pool's endpoints by its owner's word.
+
+        Raises:
+            UnknownPool, EndpointsUnknown: see there; the latter within about a second.
+        """
         ...
 
     async def moves(self, limit: int) -> Sequence[Move]:

@@ -77,6 +77,11 @@ class Catalogue:
         namespace = self._namespaces.get(pool.ref.namespace)
         return namespace.index.endpoints(pool) if namespace is not None else ()
 
+    def unready(self, ref: PoolRef) -> tuple[Pod, ...]:
+        """The pods of a pool that are no endpoints now; its namespace is one that is held."""
+        pool, namespace = self._pools.get(ref), self._namespaces.get(ref.namespace)
+        return () if pool is None or namespace is None else namespace.index.unready(pool)
+
     def intents(self, pool: Pool) -> Intents:
         """What is said of requests to `pool`."""
         return self._intents.of(pool)

@@ -2,8 +2,11 @@
 owners, and a worker that nobody else tells anything asks its peers.
 """
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from epp_worker.control.port import PeerService
+from epp_worker.endpoints import endpoints_service
 from epp_worker.forwarding.budget import Bytes
 from epp_worker.forwarding.calls import Calls
 from epp_worker.forwarding.forwarder import Forwarder
@@ -14,7 +17,7 @@ from epp_worker.hearsay.seeds import Seeds
 from epp_worker.hearsay.service import HoldsService
 from epp_worker.holdings import Holdings
 from fleet.control.peer_messages import Holds
-from fleet.model import GroupKey
+from fleet.model import GroupKey, Pod, PoolRef
 from fleet.telemetry import RateLimited
 
 if TYPE_CHECKING:
@@ -51,13 +54,22 @@ def forward_streams(worker: "Worker", max_bytes: int, limited: RateLimited) -> F
     return ForwardService(ext_proc.from_peer, worker.counters, limited, worker.certificates)
 
 
-def holds_service(worker: "Worker", limited: RateLimited) -> HoldsService:
-    """Answers what this worker holds."""
+def questions(
+    worker: "Worker", unready: Callable[[PoolRef], Sequence[Pod]], limited: RateLimited
+) -> list[PeerService]:
+    """What answers peers that ask what this worker holds, and coordinators that ask for endpoints.
+
+    Args:
+        unready: the pods of a pool that are no endpoints now.
+    """
 
     def holds() -> Holds:
         return holds_of(worker.settings.fleet, worker.id, worker.holdings)
 
-    return HoldsService(holds, limited, worker.certificates)
+    return [
+        HoldsService(holds, limited, worker.certificates),
+        endpoints_service(worker, unready, limited),
+    ]
 
 
 def holds_of(fleet: str, worker: str, holdings: Holdings) -> Holds:

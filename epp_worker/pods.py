@@ -63,10 +63,16 @@ class PodIndex:
 
     def endpoints(self, pool: Pool) -> tuple[Endpoint, ...]:
         """The ready endpoints of `pool`, ordered by pod name and rank."""
+        return endpoints_of(pool, self._candidates(pool))
+
+    def unready(self, pool: Pool) -> tuple[Pod, ...]:
+        """The pods of `pool` that are no endpoints now, ordered by name."""
+        found = (pod for pod in self._candidates(pool) if not pod.ready and pool.selects(pod))
+        return tuple(sorted(found, key=lambda pod: pod.name))
+
+    def _candidates(self, pool: Pool) -> Iterable[Pod]:
+        """All pods that have one pair of the selector: of the rarest one."""
         if not pool.selector:
             return ()
-        candidates = min(
-            (self._pods.get(pair, {}) for pair in pool.selector.items()),
-            key=len,
-        )
-        return endpoints_of(pool, candidates.values())
+        pairs = (self._pods.get(pair, {}) for pair in pool.selector.items())
+        return min(pairs, key=len).values()

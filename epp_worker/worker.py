@@ -32,7 +32,7 @@ from epp_worker.holds import Ruling
 from epp_worker.http2.server import Http2Server
 from epp_worker.loopwatch import LoopWatch
 from epp_worker.metrics import Figures, PickCounts
-from epp_worker.neighbourhood import forward_streams, holds_service, listen_to_peers
+from epp_worker.neighbourhood import forward_streams, listen_to_peers, questions
 from epp_worker.neighbours import Neighbours
 from epp_worker.peers import Peers
 from epp_worker.process import PATH, ExtProc
@@ -170,7 +170,7 @@ class Worker:
         self.services: list[PeerService] = [
             self._state.service,
             forward_streams(self, own.max_buffered_bytes // _STRAY_SHARE, limited),
-            holds_service(self, limited),
+            *questions(self, self._catalogue.unready, limited),
         ]
         self.hearsay = listen_to_peers(self, Seeds(own.peers, given.store))
         self.holdings.on_change(self._changed)

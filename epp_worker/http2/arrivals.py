@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from epp_worker.http2 import hello, replies
 from epp_worker.http2.bounds import Bound
@@ -28,9 +28,9 @@ class Door(Protocol):
         ...
 
 
-Secure = Callable[[socket.socket, str, bytes], None]
-"""Takes on who speaks TLS: the socket, its peer, and its first record, which is still to be read
-from the socket."""
+Secure = Callable[[socket.socket, tuple[Any, ...], bytes], None]
+"""Takes on who speaks TLS: the socket, its peer's address, and its first record, which is still to
+be read from the socket."""
 
 
 class Arrival:
@@ -42,6 +42,7 @@ class Arrival:
     """
 
     __slots__ = (
+        "_address",
         "_door",
         "_loop",
         "_peer",
@@ -59,7 +60,7 @@ class Arrival:
         secure: Secure | None,
         shared: Shared,
         arriving: socket.socket,
-        address: tuple[str, int],
+        address: tuple[Any, ...],
     ) -> None:
         self.ticket: Ticket | None = None
         self._door = door
@@ -67,6 +68,7 @@ class Arrival:
         self._secure = secure
         self._loop = asyncio.get_running_loop()
         self._socket = arriving
+        self._address = address
         self._peer = host_port(address[0], address[1])
         self._wanted = 1
         self._watching = False
@@ -126,7 +128,7 @@ class Arrival:
             return
         if len(record) == size:
             self._leave()
-            secure(self._socket, self._peer, record)
+            secure(self._socket, self._address, record)
         elif self._wanted == size:
             self.drop()
         else:

@@ -83,8 +83,9 @@ class Http2Limits:
     """The same for a TLS handshake, from its turn on."""
 
     max_handshakes: int = 1024
-    """TLS handshakes under way at once; more wait, and the oldest gives way to them after half of
-    `handshake_seconds`: a machine full of gateways that all come back is slow to answer, too."""
+    """TLS handshakes under way at once; more wait. For another address the oldest of the one that
+    has most gives way at once; for its own, after half of `handshake_seconds`: a machine full of
+    gateways that all come back is slow to answer, too."""
 
     keepalive_seconds: float = 30.0
     """Silence after which we ask by PING whether the peer still lives; 0: never."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 from epp_worker.http2.arrivals import Arrival
 from epp_worker.http2.bounds import Bound
 from epp_worker.http2.contract import Tls
-from epp_worker.http2.handshakes import Handshakes
+from epp_worker.http2.handshakes import Crowd, Handshakes
 from epp_worker.http2.shared import Shared
 
 ACCEPTED_PER_TURN: Final = 16
@@ -49,8 +49,10 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._sockets: list[socket.socket] = []
         self._arrivals: dict[Arrival, None] = {}
+        self._crowd: Crowd[Any] = Crowd()
+        """All who are no connection yet, by their addresses."""
         self._opening: set[asyncio.Task[None]] = set()
-        self._handshakes = Handshakes(shared, make, tls) if tls is not None else None
+        self._handshakes = Handshakes(shared, make, tls, self._crowd) if tls is not None else None
         self._resume: asyncio.TimerHandle | None = None
 
     @property
@@ -92,6 +94,7 @@ class Listener:
     def forget(self, arrival: Arrival) -> None:
         """It is a connection now, or gone."""
         del self._arrivals[arrival]
+        self._crowd.remove(arrival)
         self._shared.counters.connections_arriving -= 1
 
     def plain(self, arriving: socket.socket, peer: str) -> None:
@@ -137,7 +140,7 @@ class Listener:
             arriving_now = len(self._arrivals) + len(self._opening) + shaking
             if counters.connections_open + arriving_now >= most:
                 counters.hit(Bound.CONNECTIONS)
-                if not self._shared.make_room():
+                if not self._make_room(address[0]):
                     counters.connections_refused += 1
                     arriving.close()
                     continue
@@ -145,8 +148,18 @@ class Listener:
             secure = None if self._handshakes is None else self._handshakes.add
             arrival = Arrival(self, secure, self._shared, arriving, address)
             self._arrivals[arrival] = None
+            self._crowd.add(address[0], arrival)
             counters.connections_arriving += 1
             arrival.look()
+
+    def _make_room(self, source: str) -> bool:
+        """End somebody who has to give way to a newcomer, if there is anybody: first of those who
+        are no connection yet, and whose address has more of them than the newcomer's."""
+        in_the_way = self._crowd.in_the_way(source)
+        if in_the_way is None:
+            return self._shared.make_room()
+        in_the_way.drop()
+        return True
 
     def _failed(self, error: OSError) -> None:
         self._shared.warn.log(

@@ -1,7 +1,6 @@
 """TLS and plaintext on one port, over sockets and with stock clients."""
 
 import asyncio
-import asyncio.sslproto
 import logging
 import ssl
 import time
@@ -328,11 +327,3 @@ async def test_connections_over_the_bound_are_closed_at_the_door(
     for _, each in (*silent, (reader, writer)):
         each.close()
     await server.close(1)
-
-
-async def test_a_tls_connection_has_a_small_buffer(server: Http2Server) -> None:
-    """asyncio's own is 256 KiB for each: it is set where asyncio looks for it (a release that looks
-    elsewhere shows here)."""
-    del server
-    assert "max_size" in vars(asyncio.sslproto.SSLProtocol)
-    assert asyncio.sslproto.SSLProtocol.max_size == 32 * 1024

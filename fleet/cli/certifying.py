@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from fleet.cli.output import FORMAT, write_json
 from fleet.clock import SystemClock
 from fleet.settings import Settings, load_settings
 
@@ -24,6 +25,9 @@ def init_ca(arguments: argparse.Namespace) -> int:
         if arguments.out is not None
         else asyncio.run(_secrets(arguments.secret, settings))
     )
+    if arguments.output == "json":
+        write_json({"format": FORMAT, "made": list(made)})
+        return 0
     for one in made:
         sys.stdout.write(f"{one}\n")
     if not made:

@@ -1,15 +1,21 @@
-"""`epp-fleet drain` and `undrain`."""
+"""`epp-fleet drain` and `undrain`: a command for each worker, and, if asked, wait for its end."""
 
 import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import aiohttp
 
+from fleet.cli.fetching import Snapshot, fetch, lacking
+from fleet.cli.handing import Left, left, others_can
+from fleet.cli.naming import with_guess
+from fleet.cli.output import FORMAT, error_document, write_json
+from fleet.cli.progress import shower
 from fleet.cli.where import Fleet, environment, find_fleet, read_token
 from fleet.errors import FleetError
 from fleet.local.api import CoordinatorApi
@@ -23,7 +29,30 @@ PATIENCE_SECONDS = 8.0
 """For a new leader: above twice the time that losing one takes."""
 
 AGAIN_SECONDS = 0.5
-NO_LEADER = 503
+NO_LEADER, NO_WORKER, CONFLICT = 503, 404, 409
+ANSWER_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Drained:
+    """What came of it for one worker.
+
+    Attributes:
+        error: the command was refused.
+        left: the last that is known of it; None = nobody looked.
+        good: the command was taken, and what was waited for has come.
+    """
+
+    worker: str
+    error: Refused | None = None
+    left: Left | None = None
+    good: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """As JSON members."""
+        error = None if self.error is None else error_document(self.error)["error"]
+        known = None if self.left is None else self.left.document()
+        return {"worker": self.worker, "ok": self.good, "left": known, "error": error}
 
 
 async def _command(api: CoordinatorApi, path: str, token: str) -> None:
@@ -47,46 +76,157 @@ async def _command(api: CoordinatorApi, path: str, token: str) -> None:
         await asyncio.sleep(AGAIN_SECONDS)
 
 
-def _others_can(workers: Mapping[str, Any], worker: str) -> bool:
-    return any(each["id"] != worker and each["state"] == "alive" for each in workers["workers"])
-
-
-async def _send(fleet: Fleet, worker: str, token: str, *, on: bool) -> str:
-    """What came of it, for people."""
-    async with aiohttp.ClientSession() as http:
-        api = CoordinatorApi(
-            http, fleet.coordinators, timeout_seconds=10.0, token=fleet.token_for_reads
-        )
-        action = "drain" if on else "undrain"
+async def _send(
+    api: CoordinatorApi, worker: str, token: str, *, on: bool, wait: bool
+) -> Refused | None:
+    """Command one worker; what it was refused with."""
+    action = "drain" if on else "undrain"
+    try:
         await _command(api, f"/api/v1/workers/{quote(worker, safe='')}/{action}", token)
-        if not on:
-            return "takes pools again"
-        try:
-            taken = _others_can(await api.workers(), worker)
-        except (Unreachable, KeyError, TypeError):
-            taken = True  # the command was taken; who could take the pools is only a remark
-        if taken:
-            return "hands its pools to the others"
-        return "is draining, but no other worker can take its pools: it keeps them until one can"
+    except Refused as error:
+        if error.status == CONFLICT and wait:
+            return None  # it is so already: what is waited for may still have to come
+        if error.status == NO_WORKER:
+            return await with_guess(api, _explained(worker, error), worker, of="workers")
+        return _explained(worker, error)
+    return None
 
 
-def _why(worker: str, error: Refused) -> str:
+def _explained(worker: str, error: Refused) -> Refused:
     text = HINTS.get(error.status, str(error))
-    return text if worker in text else f"{worker}: {text}"
+    shown = text if worker in text else f"{worker}: {text}"
+    return Refused(shown, status=error.status, code=error.code)
+
+
+def _remark(
+    workers: Sequence[Mapping[str, Any]] | None, leaving: Sequence[str], *, on: bool
+) -> str:
+    if not on:
+        return "takes pools again"
+    if workers is None or others_can(workers, leaving):
+        return "hands its pools to the others"
+    return "is draining, but no other worker can take its pools: it keeps them until one can"
+
+
+async def _all(fleet: Fleet, arguments: argparse.Namespace, *, on: bool) -> list[Drained]:
+    token = read_token(fleet.token_file)
+    names = list(dict.fromkeys(arguments.worker))
+    as_json = arguments.output == "json"
+    async with aiohttp.ClientSession() as http:
+        api = fleet.api(http, timeout_seconds=ANSWER_SECONDS)
+        before = await fetch(api) if arguments.wait else None
+        found = [
+            Drained(name, await _send(api, name, token, on=on, wait=arguments.wait))
+            for name in names
+        ]
+        taken = [each for each in found if each.error is None]
+        for each in taken:
+            each.good = not arguments.wait
+        if taken and not as_json:
+            workers = await _workers_if_known(api) if on else None
+            for each in taken:
+                tail = "" if arguments.wait else "; watch it with `epp-fleet status`"
+                leaving = [one.worker for one in taken]
+                sys.stdout.write(f"{each.worker} {_remark(workers, leaving, on=on)}{tail}\n")
+            sys.stdout.flush()
+        if taken and before is not None:
+            await _wait(api, taken, before, arguments, on=on)
+    return found
+
+
+async def _workers_if_known(api: CoordinatorApi) -> Sequence[Mapping[str, Any]] | None:
+    """The command was taken; who could take the pools is only a remark."""
+    try:
+        return list((await api.workers())["workers"])
+    except (Unreachable, KeyError, TypeError):
+        return None
+
+
+async def _wait(
+    api: CoordinatorApi,
+    taken: Sequence[Drained],
+    before: Snapshot,
+    arguments: argparse.Namespace,
+    *,
+    on: bool,
+) -> None:
+    """Look until nothing is left of what was asked for, or the time is up."""
+    deadline = time.monotonic() + arguments.timeout
+    totals = {each.worker: left(before, each.worker).pools for each in taken}
+    with shower(totals, quiet=arguments.output == "json", handing_over=on) as shown:
+        while not all(each.good or _over(each) for each in taken):
+            try:
+                snapshot = await fetch(api)
+                for each in taken:
+                    each.left = left(snapshot, each.worker)
+                    each.good = _done(each.left, on=on)
+                    shown.now(each.left, done=each.good)
+            except Unreachable as error:
+                shown.silent(str(error))
+            except (KeyError, TypeError) as error:
+                raise lacking(error) from error
+            rest = deadline - time.monotonic()
+            if rest <= 0:
+                return
+            if not all(each.good or _over(each) for each in taken):
+                await asyncio.sleep(min(AGAIN_SECONDS, rest))
+
+
+def _done(now: Left, *, on: bool) -> bool:
+    return now.handed_over if on else now.state == "alive"
+
+
+def _over(each: Drained) -> bool:
+    return each.left is not None and each.left.lost
+
+
+def _complaint(each: Drained, arguments: argparse.Namespace) -> str:
+    """Why it is not good."""
+    if each.error is not None:
+        return str(each.error)
+    if each.left is None:
+        return f"{each.worker}: nothing is known of it after {arguments.timeout:g} s"
+    if each.left.lost:
+        return f"{each.worker}: {each.left.text()}"
+    return f"{each.worker}: not done after {arguments.timeout:g} s: {each.left.text()}"
 
 
 def set_drain(arguments: argparse.Namespace, *, on: bool) -> int:
-    """0 when the leader took the command.
+    """0 when the leader took the commands and, with --wait, all was handed over.
 
     Raises:
         SettingsError, Unreachable: see `find_fleet` and `read_token`.
-        FleetError: the leader said no.
+        FleetError: a coordinator answers with something else.
     """
     fleet = find_fleet(arguments.coordinator, arguments.state_file, environment())
-    token = read_token(fleet.token_file)
     try:
-        done = asyncio.run(_send(fleet, arguments.worker, token, on=on))
-    except Refused as error:
-        raise FleetError(_why(arguments.worker, error)) from error
-    sys.stdout.write(f"{arguments.worker} {done}; watch it with `epp-fleet status`\n")
+        found = asyncio.run(_all(fleet, arguments, on=on))
+    except KeyboardInterrupt:
+        if arguments.wait and on:
+            sys.stderr.write("epp-fleet: the drain goes on; `epp-fleet undrain` calls it off\n")
+        raise
+    good = all(each.good for each in found)
+    if arguments.output == "json":
+        write_json(
+            {
+                "format": FORMAT,
+                "action": "drain" if on else "undrain",
+                "ok": good,
+                "workers": [each.document() for each in found],
+            }
+        )
+        return 0 if good else 1
+    bad = [_complaint(each, arguments) for each in found if not each.good]
+    if bad:
+        raise FleetError("\n".join(bad))
     return 0
+
+
+def drain(arguments: argparse.Namespace) -> int:
+    """See `set_drain`."""
+    return set_drain(arguments, on=True)
+
+
+def undrain(arguments: argparse.Namespace) -> int:
+    """See `set_drain`."""
+    return set_drain(arguments, on=False)

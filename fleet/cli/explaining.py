@@ -2,24 +2,22 @@
 
 import argparse
 import asyncio
-import json
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 import aiohttp
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fleet.cli.naming import full_name
+from fleet.cli.considered import considered_table
+from fleet.cli.fetching import lacking
+from fleet.cli.naming import full_name, with_guess
+from fleet.cli.output import make_console, printable, show, write_json
 from fleet.cli.picker_configs import config_table
 from fleet.cli.tables import GOOD_STATES, PHASES, ago
 from fleet.cli.where import Fleet, environment, find_fleet
-from fleet.errors import FleetError
-from fleet.local.api import CoordinatorApi
 from fleet.local.faults import Refused, Unreachable
 
 Json = Mapping[str, Any]
@@ -38,10 +36,13 @@ STATES = {"claimed": "green", "refused": "bold red", "not_ours": "yellow", "gone
 
 async def _fetch(fleet: Fleet, pool: str) -> Json:
     async with aiohttp.ClientSession() as http:
-        api = CoordinatorApi(http, fleet.coordinators, token=fleet.token_for_reads)
+        api = fleet.api(http)
         namespace, name = await full_name(api, pool)
         path = f"/api/v1/pools/{quote(namespace, safe='')}/{quote(name, safe='')}"
-        document = await api.get(path, wanted="_pool")
+        try:
+            document = await api.get(path, wanted="_pool")
+        except Refused as error:
+            raise await with_guess(api, error, pool, of="pools") from error
         return await _completed(http, document, path, fleet)
 
 
@@ -51,12 +52,7 @@ async def _completed(http: aiohttp.ClientSession, document: Json, path: str, fle
     if not document["unknown_here"] or leader is None:
         return document
     try:
-        asked = CoordinatorApi(
-            http,
-            (leader["http"],),
-            timeout_seconds=LEADER_SECONDS,
-            token=fleet.token_for_reads,
-        )
+        asked = fleet.leader_api(http, leader, timeout_seconds=LEADER_SECONDS)
         return await asked.get(path, wanted="_pool")
     except (Unreachable, Refused, ValueError):
         return document
@@ -110,9 +106,8 @@ def group_table(group: Json, now: datetime) -> Table:
     grid = _grid()
     title = Text(str(group["group"]), style="bold")
     grid.add_row("group", title.append(f"  ({group['role']})", style="not bold dim"))
-    service = group["service"]
-    if service is not None:
-        grid.add_row("service", _service(service))
+    grid.add_row("owner", Text(_names(group["owners"]), style="bold"))
+    grid.add_row("stand-by", group["standby"] or "-")
     phase = Text(str(group["phase"]), style=PHASES.get(group["phase"], ""))
     if group["since"]:
         since = f" for {ago(group['since'], now)} (since {group['since']})"
@@ -122,19 +117,20 @@ def group_table(group: Json, now: datetime) -> Table:
         grid.add_row("note", Text(str(group["note"]), style="yellow"))
     if group["reason"]:
         grid.add_row("reason", str(group["reason"]))
-    grid.add_row("owner", _names(group["owners"]))
     if group["moving_to"]:
         grid.add_row("moving to", str(group["moving_to"]))
     if group["draining"]:
         grid.add_row("draining", _names(group["draining"]))
-    grid.add_row("stand-by", group["standby"] or "-")
     for worker in group.get("unwell", ()):
         text = Text(f"{worker['id']} is {worker['state']}", style=GOOD_STATES[worker["state"]])
         why = worker["why"] or worker["signal"]
         grid.add_row("unwell", text.append(f": {why}", style="default"))
-    grid.add_row("ring", _names(group["candidates"]))
+    if not group.get("considered"):
+        grid.add_row("ring", _names(group["candidates"]))
     if group.get("pin"):
         grid.add_row("pin", _pin(group["pin"]))
+    if group["service"] is not None:
+        grid.add_row("service", _service(group["service"]))
     if group["route"] is not None:
         grid.add_row("route", _route(group["route"]))
     return grid
@@ -165,29 +161,25 @@ def _route(route: Json) -> str:
     return ", ".join(parts)
 
 
-def _console(pipe_width: int) -> Console:
-    return Console(soft_wrap=False, width=None if sys.stdout.isatty() else pipe_width)
-
-
 def _print(document: Json) -> None:
-    console = _console(PIPE_WIDTH)
-    console.print(overview(document))
+    console = make_console(PIPE_WIDTH)
+    show(console, overview(document))
     now = datetime.now(UTC)
     for group in document["groups"]:
-        console.print()
-        console.print(group_table(group, now))
+        show(console, "", group_table(group, now))
+        if group.get("considered"):
+            show(console, "", considered_table(group["considered"]))
     picking = document.get("picking")
     if picking:
-        console.print()
-        _console(PIPE_WIDTH_OF_PLUGINS).print(config_table(picking["rows"]))
-    console.print()
+        wide = make_console(PIPE_WIDTH_OF_PLUGINS)
+        show(wide, "", config_table(picking["rows"], wide.width))
     leader = document["leader"]
     version = "none" if document["epoch"] is None else f"{document['epoch']}.{document['version']}"
     said = f"map {version}, leader {leader['id'] if leader else 'none'}, answered by "
-    console.print(f"{said}{document['answered_by']}", style="dim", highlight=False)
+    show(console, "", Text(f"{said}{document['answered_by']}", style="dim"))
     if document["unknown_here"]:
         missing = ", ".join(document["unknown_here"])
-        console.print(f"only the leader knows: {missing}", style="dim", highlight=False)
+        show(console, Text(f"only the leader knows: {missing}", style="dim"))
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -203,9 +195,9 @@ def explain(arguments: argparse.Namespace) -> int:
     try:
         document = asyncio.run(_fetch(fleet, arguments.pool))
         if arguments.output == "json":
-            sys.stdout.write(json.dumps(document, indent=2) + "\n")
+            write_json(document)
         else:
-            _print(document)
+            _print(printable(dict(document)))
         return 0 if _owned(document) else 1
-    except (KeyError, TypeError) as error:
-        raise FleetError(f"the coordinator's answer lacks something: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise lacking(error) from error

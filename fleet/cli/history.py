@@ -2,30 +2,29 @@
 
 import argparse
 import asyncio
-import json
-import sys
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fleet.cli.naming import full_name
-from fleet.cli.tables import ago
+from fleet.cli.fetching import lacking
+from fleet.cli.naming import full_name, with_guess
+from fleet.cli.output import UNCUT, make_console, printable, show, write_json
+from fleet.cli.tables import ago, fitting
 from fleet.cli.where import Fleet, environment, find_fleet
-from fleet.errors import FleetError
-from fleet.local.api import CoordinatorApi
+from fleet.local.faults import Refused
 
 Json = Mapping[str, Any]
-PIPE_WIDTH = 120
-"""Columns when the output is no terminal."""
-
 ANSWER_SECONDS = 5.0
 
+COLUMNS = ("GROUP", "FROM", "TO", "REASON", "OUTCOME", "ENDED", "TOOK", "MAP")
+EXPENDABLE = ("MAP", "TOOK")
 OUTCOMES = {
     "done": "green",
     "moving": "cyan",
@@ -35,15 +34,61 @@ OUTCOMES = {
 }
 
 
+FAILED = ("deadline", "gainer_dead")
+"""Hand-overs that did not come about: the pool stayed with the worker that had it."""
+
+
 async def _fetch(fleet: Fleet, pool: str | None, limit: int) -> Json:
     async with aiohttp.ClientSession() as http:
-        api = CoordinatorApi(
-            http, fleet.coordinators, timeout_seconds=ANSWER_SECONDS, token=fleet.token_for_reads
-        )
+        api = fleet.api(http, timeout_seconds=ANSWER_SECONDS)
         asked = {"limit": str(limit)}
         if pool is not None:
             asked["pool"] = "/".join(await full_name(api, pool))
-        return await api.get(f"/api/v1/history?{urlencode(asked, safe='/')}", wanted="_pool")
+        try:
+            path = f"/api/v1/history?{urlencode(asked, safe='/')}"
+            return await api.get(path, wanted="_pool")
+        except Refused as error:
+            raise await with_guess(api, error, pool or "", of="pools") from error
+
+
+def summarize(history: Json) -> dict[str, int]:
+    """How the moves shown ended. `failed`: the new owner was not ready in time or died, and the old
+    one kept the pool; `after_death`: the old owner was dead, and what it was answering was cut."""
+    moves = history["moves"]
+    ends = Counter(str(move["outcome"]) for move in moves)
+    return {
+        "under_way": len(history["under_way"]),
+        "ended": len(moves),
+        "done": ends["done"],
+        "cancelled": ends["cancelled"],
+        "failed": sum(ends[outcome] for outcome in FAILED),
+        "after_death": sum(1 for move in moves if move["reason"] == "owner_dead"),
+    }
+
+
+def verdict(summary: Mapping[str, int]) -> list[Text]:
+    """Whether anything was lost, in a line or three."""
+    ended = summary["ended"]
+    head = Text(f"{ended} {'move' if ended == 1 else 'moves'} ended", style="bold")
+    head.append(f", {summary['under_way']} under way", style="not bold")
+    if summary["cancelled"]:
+        head.append(f", {summary['cancelled']} called off", style="not bold")
+    lines = [head]
+    if summary["failed"]:
+        text = (
+            f"{summary['failed']} failed: the new owner was not ready in time or died; the old one "
+            "kept serving"
+        )
+        lines.append(Text(text, style="red"))
+    if summary["after_death"]:
+        text = (
+            f"{summary['after_death']} after a death: what the dead worker was deciding may have "
+            "failed, and responses that it tracked were cut (detached ones were not)"
+        )
+        lines.append(Text(text, style="yellow"))
+    if not summary["failed"] and not summary["after_death"]:
+        lines[0].append("; nothing was lost", style="not bold green")
+    return lines
 
 
 def _took(started: str, finished: str) -> str:
@@ -54,30 +99,32 @@ def _took(started: str, finished: str) -> str:
     return f"{max(0.0, took.total_seconds()):.2f} s"
 
 
-def moves_table(history: Json, now: datetime) -> Table:
-    """One row a move: what is under way, then what ended, the latest first."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("GROUP", "FROM", "TO", "REASON", "OUTCOME"):
-        table.add_column(column, no_wrap=True)
-    for column in ("ENDED", "TOOK", "MAP"):
-        table.add_column(column, no_wrap=True, justify="right")
+def moves_table(history: Json, now: datetime, width: int | None = None) -> Table:
+    """One row a move: what is under way, then what ended, the latest first; what `width` has no
+    room for is left out."""
+    columns: dict[str, list[Text]] = {name: [] for name in COLUMNS}
     for move in history["under_way"]:
         outcome = Text("moving", style=OUTCOMES["moving"])
-        row = (move["group"], move["source"], move["target"], move["reason"])
-        table.add_row(*map(str, row), outcome, "-", "-", "-")
+        row = (move["group"], move["source"], move["target"], move["reason"], outcome)
+        _add(columns, *row, "-", "-", "-")
     for move in history["moves"]:
-        outcome = Text(str(move["outcome"]), style=OUTCOMES.get(move["outcome"], ""))
-        table.add_row(
-            str(move["group"]),
-            str(move["source"] or "-"),
-            str(move["target"] or "-"),
-            str(move["reason"]),
-            outcome,
+        _add(
+            columns,
+            move["group"],
+            move["source"] or "-",
+            move["target"] or "-",
+            move["reason"],
+            Text(str(move["outcome"]), style=OUTCOMES.get(move["outcome"], "")),
             f"{ago(str(move['finished']), now)} ago",
             _took(str(move["started"]), str(move["finished"])),
             f"{move['epoch']}.{move['version']}",
         )
-    return table
+    return fitting(columns, width, EXPENDABLE)
+
+
+def _add(columns: Mapping[str, list[Text]], *cells: object) -> None:
+    for column, cell in zip(columns.values(), cells, strict=True):
+        column.append(cell if isinstance(cell, Text) else Text(str(cell)))
 
 
 def deaths(history: Json) -> list[Text]:
@@ -92,13 +139,13 @@ def deaths(history: Json) -> list[Text]:
 
 
 def _print(history: Json) -> None:
-    console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    console = make_console(UNCUT)
     if not history["under_way"] and not history["moves"]:
-        console.print("nothing has moved")
+        show(console, "nothing has moved")
         return
-    console.print(moves_table(history, datetime.now(UTC)))
-    for line in deaths(history):
-        console.print(line)
+    parts: list[RenderableType] = [*verdict(summarize(history)), ""]
+    table = moves_table(history, datetime.now(UTC), console.width)
+    show(console, *parts, table, *deaths(history))
 
 
 def history(arguments: argparse.Namespace) -> int:
@@ -111,12 +158,12 @@ def history(arguments: argparse.Namespace) -> int:
         FleetError: a coordinator answers with something else.
     """
     fleet = find_fleet(arguments.coordinator, arguments.state_file, environment())
-    document = asyncio.run(_fetch(fleet, arguments.pool, arguments.limit))
     try:
+        document = asyncio.run(_fetch(fleet, arguments.pool, arguments.limit))
         if arguments.output == "json":
-            sys.stdout.write(json.dumps(document, indent=2) + "\n")
+            write_json({**document, "summary": summarize(document)})
         else:
-            _print(document)
-    except (KeyError, TypeError) as error:
-        raise FleetError(f"the coordinator's answer lacks something: {error}") from error
+            _print(printable(dict(document)))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise lacking(error) from error
     return 0

@@ -1,10 +1,14 @@
-"""Which pool is meant by the name that somebody types."""
+"""Which pool or worker is meant by the name that somebody types."""
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fleet.errors import SettingsError
 from fleet.local.api import CoordinatorApi
+from fleet.local.faults import Refused, Unreachable
+
+GUESSES = 3
 
 
 async def full_name(api: CoordinatorApi, pool: str) -> tuple[str, str]:
@@ -30,4 +34,41 @@ def _only(pools: Sequence[Mapping[str, Any]], name: str) -> tuple[str, str]:
     if found:
         choices = " or ".join(f"{namespace}/{name}" for namespace in found[:5])
         raise SettingsError([f"{name}: several pools have this name; say {choices}"])
-    raise SettingsError([f"{name}: no pool in the shard map has this name; say NAMESPACE/NAME"])
+    guess = did_you_mean(name, {f"{pool['namespace']}/{pool['name']}" for pool in pools})
+    raise SettingsError(
+        [f"{name}: no pool in the shard map has this name; {guess or 'say NAMESPACE/NAME'}"]
+    )
+
+
+def did_you_mean(typed: str, names: Iterable[str]) -> str:
+    """`did you mean a/b or a/c?`, or "" if nothing comes near; a bare name is compared with what
+    follows the slash too."""
+    known = sorted(names)
+    found = difflib.get_close_matches(typed, known, GUESSES)
+    by_tail: dict[str, list[str]] = {}
+    for name in known:
+        by_tail.setdefault(name.rpartition("/")[2], []).append(name)
+    for tail in difflib.get_close_matches(typed.rpartition("/")[2], by_tail, GUESSES):
+        found += by_tail[tail]
+    shown = list(dict.fromkeys(found))[:GUESSES]
+    return f"did you mean {' or '.join(shown)}?" if shown else ""
+
+
+async def with_guess(api: CoordinatorApi, error: Refused, typed: str, *, of: str) -> Refused:
+    """The same refusal with a guess at what was meant, if something comes near.
+
+    Args:
+        of: `pools` or `workers`, among which to guess.
+    """
+    try:
+        if of == "pools":
+            pools = (await api.shard_map())["pools"]
+            guess = did_you_mean(typed, (f"{pool['namespace']}/{pool['name']}" for pool in pools))
+        else:
+            workers = (await api.workers())["workers"]
+            guess = did_you_mean(typed, (str(worker["id"]) for worker in workers))
+    except (Unreachable, KeyError, TypeError):
+        return error
+    if not guess:
+        return error
+    return Refused(f"{error}; {guess}", status=error.status, code=error.code)

@@ -1,15 +1,14 @@
 """Picker configurations on the terminal: what is in force, and what is said and not done."""
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fleet.cli.output import FORMAT, make_console, show, write_json
 from fleet.errors import SettingsError
 from fleet.picking import decode
 from fleet.picking.choice import Chosen
@@ -39,7 +38,7 @@ def read_text(path: Path) -> str:
     return text if looks_like_one(text) else ""
 
 
-def check(path: Path, text: str, *, experimental: bool) -> None:
+def check(path: Path, text: str, *, experimental: bool, as_json: bool = False) -> None:
     """Print what a configuration comes to, and its warnings.
 
     Raises:
@@ -51,26 +50,42 @@ def check(path: Path, text: str, *, experimental: bool) -> None:
     except SettingsError as error:
         raise SettingsError([f"{path}: {line}" for line in error.problems]) from None
     found = effective_config(Chosen(config))
-    console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    console.print(f"{path}: good", highlight=False)
-    console.print(config_table(_plain(found.rows)))
+    rows, warnings = _plain(found.rows), [*found.warnings, *extensions.problems]
+    if as_json:
+        write_json(
+            {
+                "format": FORMAT,
+                "file": str(path),
+                "kind": "picker",
+                "good": True,
+                "problems": [],
+                "warnings": warnings,
+                "response_phase": found.response_phase or None,
+                "rows": rows,
+            }
+        )
+        return
+    console = make_console(PIPE_WIDTH)
+    show(console, Text(f"{path}: good"), config_table(rows, console.width))
     if found.response_phase:
-        console.print(f"response phase: {found.response_phase}", highlight=False)
-    for line in (*found.warnings, *extensions.problems):
-        console.print(Text.assemble(("warning: ", "yellow"), line))
+        show(console, Text(f"response phase: {found.response_phase}"))
+    show(console, *(Text.assemble(("warning: ", "yellow"), line) for line in warnings))
 
 
 def _plain(rows: Iterable[EffectiveRow]) -> list[Json]:
     return [{name: getattr(row, name) for name in row.__struct_fields__} for row in rows]
 
 
-def config_table(rows: Iterable[Json]) -> Table:
-    """The plugins that have a say."""
+def config_table(rows: Iterable[Json], width: int = PIPE_WIDTH) -> Table:
+    """The plugins that have a say; in a narrow terminal parameters stand below their plugin."""
+    narrow = width < PIPE_WIDTH
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("profile", "role", "plugin"):
+    for column in ("profile", "role"):
         table.add_column(column, no_wrap=True)
+    table.add_column("plugin", no_wrap=not narrow, overflow="fold")
     table.add_column("weight", justify="right", no_wrap=True)
-    table.add_column("parameters", overflow="fold")
+    if not narrow:
+        table.add_column("parameters", overflow="fold")
     for row in rows:
         plugin = Text(str(row["plugin"]))
         if row["plugin"] != row["type"]:
@@ -79,7 +94,10 @@ def config_table(rows: Iterable[Json]) -> Table:
             plugin.append(", left out", style="yellow")
         weight = "" if row["weight"] is None else f"{row['weight']:g}"
         given = _lines(row["parameters"])
-        table.add_row(row["profile"] or "-", row["role"], plugin, weight, given)
+        if narrow:
+            plugin.append("".join(f"\n  {line}" for line in given.splitlines()), style="dim")
+        cells = (row["profile"] or "-", row["role"], plugin, weight)
+        table.add_row(*cells, *(() if narrow else (given,)))
     return table
 
 

@@ -2,27 +2,23 @@
 
 import argparse
 import asyncio
-import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 import aiohttp
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fleet.cli.fetching import lacking
+from fleet.cli.naming import with_guess
+from fleet.cli.output import UNCUT, make_console, printable, show, write_json
 from fleet.cli.where import Fleet, environment, find_fleet
-from fleet.errors import FleetError
-from fleet.local.api import CoordinatorApi
 from fleet.local.faults import Refused, Unreachable
 
 Json = Mapping[str, Any]
-PIPE_WIDTH = 100
-"""Columns when the output is no terminal."""
-
 SHOWN_MOVES = 20
+SHOWN_WORKERS = 40
 
 ANSWER_SECONDS = 15.0
 """10,000 groups on 1,000 workers take a coordinator some seconds."""
@@ -32,22 +28,18 @@ LEADER_SECONDS = 15.0
 FATES = {"leaves": "yellow", "joins": "green"}
 
 
-async def _fetch(fleet: Fleet, path: str) -> Json:
+async def _fetch(fleet: Fleet, path: str, remove: str | None) -> Json:
     async with aiohttp.ClientSession() as http:
-        api = CoordinatorApi(
-            http, fleet.coordinators, timeout_seconds=ANSWER_SECONDS, token=fleet.token_for_reads
-        )
-        document = await api.get(path, wanted="_worker")
+        api = fleet.api(http, timeout_seconds=ANSWER_SECONDS)
+        try:
+            document = await api.get(path, wanted="_worker")
+        except Refused as error:
+            raise await with_guess(api, error, remove or "", of="workers") from error
         leader = document["leader"]
         if document["loads_known"] or leader is None:
             return document
-        try:  # only the leader knows loads; from outside of a cluster it may be out of reach
-            asked = CoordinatorApi(
-                http,
-                (leader["http"],),
-                timeout_seconds=LEADER_SECONDS,
-                token=fleet.token_for_reads,
-            )
+        try:  # only the leader knows loads
+            asked = fleet.leader_api(http, leader, timeout_seconds=LEADER_SECONDS)
             return await asked.get(path, wanted="_worker")
         except (Unreachable, Refused, ValueError):
             return document
@@ -71,11 +63,11 @@ def headline(plan: Json) -> Text:
 def workers_table(plan: Json) -> Table:
     """One row a worker."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in ("WORKER", "FATE"):
-        table.add_column(column, no_wrap=True)
+    table.add_column("WORKER", overflow="fold")
+    table.add_column("FATE", no_wrap=True)
     for column in ("OWNED", "WOULD OWN", "LOAD", "WOULD CARRY"):
         table.add_column(column, no_wrap=True, justify="right")
-    for worker in plan["workers"]:
+    for worker in plan["workers"][:SHOWN_WORKERS]:
         table.add_row(
             str(worker["id"]),
             Text(str(worker["fate"]), style=FATES.get(worker["fate"], "")),
@@ -91,7 +83,7 @@ def moves_table(plan: Json, most: int) -> Table:
     """One row for each pair of workers and reason."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("FROM", "TO", "REASON"):
-        table.add_column(column, no_wrap=True)
+        table.add_column(column, overflow="fold", no_wrap=column == "REASON")
     table.add_column("GROUPS", justify="right", no_wrap=True)
     for move in plan["moves"][:most]:
         target = Text(move["target"] or "NOBODY", style="" if move["target"] else "bold red")
@@ -99,22 +91,21 @@ def moves_table(plan: Json, most: int) -> Table:
     return table
 
 
+def _more(count: int) -> list[Text]:
+    return [Text(f"... and {count} more: -o json", style="dim")] if count > 0 else []
+
+
 def _print(plan: Json) -> None:
-    console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    console.print(headline(plan))
-    console.print()
-    console.print(workers_table(plan))
+    console = make_console(UNCUT)
+    show(console, headline(plan), "", workers_table(plan))
+    show(console, *_more(len(plan["workers"]) - SHOWN_WORKERS))
     if plan["moves"]:
-        console.print()
-        console.print(moves_table(plan, SHOWN_MOVES))
-        if len(plan["moves"]) > SHOWN_MOVES:
-            more = len(plan["moves"]) - SHOWN_MOVES
-            console.print(f"... and {more} more: -o json", style="dim")
+        show(console, "", moves_table(plan, SHOWN_MOVES))
+        show(console, *_more(len(plan["moves"]) - SHOWN_MOVES))
     said = f"map {plan['epoch']}.{plan['version']}, answered by {plan['answered_by']}"
     if not plan["loads_known"]:
         said += "; only the leader knows loads: all groups count alike"
-    console.print()
-    console.print(said, style="dim", highlight=False)
+    show(console, "", Text(said, style="dim"))
 
 
 def plan(arguments: argparse.Namespace) -> int:
@@ -130,12 +121,12 @@ def plan(arguments: argparse.Namespace) -> int:
     else:
         path = f"/api/v1/plan?workers={arguments.workers}"
     fleet = find_fleet(arguments.coordinator, arguments.state_file, environment())
-    document = asyncio.run(_fetch(fleet, path))
     try:
+        document = asyncio.run(_fetch(fleet, path, arguments.remove))
         if arguments.output == "json":
-            sys.stdout.write(json.dumps(document, indent=2) + "\n")
+            write_json(document)
         else:
-            _print(document)
+            _print(printable(dict(document)))
         return 1 if any(move["target"] is None for move in document["moves"]) else 0
-    except (KeyError, TypeError) as error:
-        raise FleetError(f"the coordinator's answer lacks something: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise lacking(error) from error

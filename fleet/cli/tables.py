@@ -16,97 +16,37 @@ PHASES = {
     "unowned": "bold red",
     "quarantined": "red",
 }
-
+RANKS = {"unowned": 0, "quarantined": 1, "opening": 2, "moving": 3}
+"""What needs attention first."""
 
 GAP = 2
 EXPENDABLE = ("REASON", "SINCE", "STAND-BY")
+EXPENDABLE_OF_WORKERS = ("SEEN", "ZONE", "BUILD", "LAG", "OPEN", "STANDBY")
+NUMBERS = {"OWNED", "STANDBY", "LOAD", "LAG", "OPEN", "WEIGHT", "ENDED", "TOOK", "MAP"}
+FOLDED = {"POOL", "OWNER", "STAND-BY", "WORKER", "GROUP", "FROM", "TO"}
+"""Names are folded rather than cut where nothing is left to leave out."""
 
 
-def _table(*columns: str) -> Table:
+def plain_table(*columns: str) -> Table:
+    """Without lines; names fold, numbers stand right."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
-    numbers = {"OWNED", "STANDBY", "LOAD", "LAG"}
     for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", no_wrap=True)
-    return table
-
-
-def ago(since: str, now: datetime) -> str:
-    """`4s`, `12m`, `3h`, `5d` since an RFC 3339 time; `?` if it is none."""
-    try:
-        then = datetime.fromisoformat(since)
-    except ValueError:
-        return "?"
-    if then.tzinfo is None:
-        then = then.replace(tzinfo=UTC)
-    seconds = max(0, int((now - then).total_seconds()))
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
-def _coloured(text: str, colours: Mapping[str, str]) -> Text:
-    return Text(text, style=colours.get(text, ""))
-
-
-def _load(load: object) -> str:
-    """Streams a second: the number itself, or a member of a document of later versions."""
-    if isinstance(load, Mapping):
-        load = load.get("streams_per_second")
-    return f"{load:.1f}" if isinstance(load, int | float) else "-"
-
-
-def workers_table(workers: Json) -> Table:
-    """One row a worker."""
-    table = _table("WORKER", "STATE", "OWNED", "STANDBY", "LOAD", "LAG", "SEEN")
-    for worker in workers["workers"]:
-        state = _coloured(str(worker["state"]), GOOD_STATES)
-        if worker.get("signal"):
-            state.append(f" ({worker['signal']})", style="dim")
-        lag = worker.get("loop_lag_ms")
-        table.add_row(
-            str(worker["id"]),
-            state,
-            str(worker["owned"]),
-            str(worker["standby"]),
-            _load(worker.get("load")),
-            f"{lag:.0f} ms" if isinstance(lag, int | float) else "-",
-            f"{worker['epoch']}.{worker['version']}",
+        table.add_column(
+            column,
+            justify="right" if column in NUMBERS else "left",
+            no_wrap=column not in FOLDED,
+            overflow="fold",
         )
     return table
 
 
-def concerns(workers: Json) -> list[Text]:
-    """A line for each worker that is suspect or dead: what of, and since when."""
-    return [
-        Text(f"{worker['id']}: {worker['why']}", style="dim")
-        for worker in workers["workers"]
-        if worker.get("why")
-    ]
-
-
-def order(pools: Sequence[Json]) -> list[Json]:
-    """What needs attention first: no owner, then what is on its way, then by name."""
-    ranks = {"unowned": 0, "quarantined": 1, "opening": 2, "moving": 3}
-    key = lambda pool: (ranks.get(pool["phase"], 9), pool["namespace"], pool["name"])  # noqa: E731
-    return sorted(pools, key=key)
-
-
-def pools_table(pools: Sequence[Json], now: datetime, width: int | None = None) -> Table:
-    """One row a pool; what `width` has no room for is left out, the least telling column first."""
-    columns: dict[str, list[Text]] = {
-        "POOL": [Text(f"{pool['namespace']}/{pool['name']}") for pool in pools],
-        "OWNER": [Text(", ".join(pool["owners"]) or "-") for pool in pools],
-        "STAND-BY": [Text(pool["standby"] or "-") for pool in pools],
-        "PHASE": [_coloured(str(pool["phase"]), PHASES) for pool in pools],
-        "SINCE": [Text(ago(str(pool["since"]), now)) for pool in pools],
-        "REASON": [Text(str(pool["reason"])) for pool in pools],
-    }
-    for name in EXPENDABLE:
+def fitting(columns: dict[str, list[Text]], width: int | None, expendable: Sequence[str]) -> Table:
+    """What `width` has no room for is left out, the least telling column first."""
+    for name in expendable:
         if width is None or _width(columns) <= width:
             break
-        del columns[name]
-    table = _table(*columns)
+        columns.pop(name, None)
+    table = plain_table(*columns)
     for row in zip(*columns.values(), strict=True):
         table.add_row(*row)
     return table
@@ -120,21 +60,126 @@ def _width(columns: Mapping[str, Sequence[Text]]) -> int:
     return sum(each + GAP for each in widest) - GAP
 
 
+def ago(since: str, now: datetime) -> str:
+    """`4s`, `12m`, `3h`, `5d` since an RFC 3339 time; `?` if it is none."""
+    return span(seconds_since(since, now))
+
+
+def span(seconds: float | None) -> str:
+    """One unit, whole numbers; `?` for None."""
+    if seconds is None:
+        return "?"
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{int(seconds) // size}{unit}"
+    return f"{int(seconds)}s"
+
+
+def seconds_since(since: str, now: datetime) -> float | None:
+    """Never negative; None if it is no RFC 3339 time."""
+    try:
+        then = datetime.fromisoformat(since)
+    except ValueError:
+        return None
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=UTC)
+    return max(0.0, (now - then).total_seconds())
+
+
+def coloured(text: str, colours: Mapping[str, str]) -> Text:
+    """In its own colour, if it has one."""
+    return Text(text, style=colours.get(text, ""))
+
+
+def streams(worker: Json) -> float | None:
+    """Streams a second: the number itself, or a member of a document of later versions."""
+    load = worker.get("load")
+    if isinstance(load, Mapping):
+        load = load.get("streams_per_second")
+    return float(load) if isinstance(load, int | float) else None
+
+
+def _load(worker: Json) -> str:
+    load = streams(worker)
+    return "-" if load is None else f"{load:.1f}"
+
+
+def _state(worker: Json) -> Text:
+    state = coloured(str(worker["state"]), GOOD_STATES)
+    if worker.get("signal"):
+        state.append(f" ({worker['signal']})", style="dim")
+    return state
+
+
+def _lag(worker: Json) -> str:
+    lag = worker.get("loop_lag_ms")
+    return f"{lag:.0f} ms" if isinstance(lag, int | float) else "-"
+
+
+def workers_table(
+    workers: Sequence[Json], width: int | None = None, *, wide: bool = False
+) -> Table:
+    """One row a worker.
+
+    Args:
+        wide: also what hardly ever matters: weight, zone, program version.
+    """
+    columns = {
+        "WORKER": [Text(str(worker["id"])) for worker in workers],
+        "STATE": [_state(worker) for worker in workers],
+        "OWNED": [Text(str(worker["owned"])) for worker in workers],
+        "STANDBY": [Text(str(worker["standby"])) for worker in workers],
+        "LOAD": [Text(_load(worker)) for worker in workers],
+        "OPEN": [Text(str(worker.get("streams_open", "-"))) for worker in workers],
+        "LAG": [Text(_lag(worker)) for worker in workers],
+        "SEEN": [Text(f"{worker['epoch']}.{worker['version']}") for worker in workers],
+    }
+    if wide:
+        columns["WEIGHT"] = [Text(str(worker.get("weight", 1))) for worker in workers]
+        columns["ZONE"] = [Text(str(worker.get("zone") or "-")) for worker in workers]
+        columns["BUILD"] = [Text(str(worker.get("build") or "-")) for worker in workers]
+    return fitting(columns, width, EXPENDABLE_OF_WORKERS)
+
+
+def concerns(workers: Sequence[Json]) -> list[Text]:
+    """A line for each worker that is suspect or dead: what of, and since when."""
+    return [
+        Text(f"{worker['id']}: {worker['why']}", style="dim")
+        for worker in workers
+        if worker.get("why")
+    ]
+
+
+def pool_name(pool: Json) -> str:
+    """`namespace/name`."""
+    return f"{pool['namespace']}/{pool['name']}"
+
+
+def order(pools: Sequence[Json]) -> list[Json]:
+    """What needs attention first: no owner, then what is on its way, then by name."""
+    key = lambda pool: (RANKS.get(pool["phase"], 9), pool["namespace"], pool["name"])  # noqa: E731
+    return sorted(pools, key=key)
+
+
+def _owner(pool: Json) -> Text:
+    owners = ", ".join(map(str, pool["owners"])) or "-"
+    target = pool.get("moving_to")
+    return Text(f"{owners} -> {target}" if target else owners)
+
+
+def pools_table(pools: Sequence[Json], now: datetime, width: int | None = None) -> Table:
+    """One row a pool; what `width` has no room for is left out, the least telling column first."""
+    columns: dict[str, list[Text]] = {
+        "POOL": [Text(pool_name(pool)) for pool in pools],
+        "OWNER": [_owner(pool) for pool in pools],
+        "STAND-BY": [Text(str(pool["standby"] or "-")) for pool in pools],
+        "PHASE": [coloured(str(pool["phase"]), PHASES) for pool in pools],
+        "SINCE": [Text(ago(str(pool["since"]), now)) for pool in pools],
+        "REASON": [Text(str(pool["reason"])) for pool in pools],
+    }
+    return fitting(columns, width, EXPENDABLE)
+
+
 def unowned(shard_map: Json) -> list[str]:
     """Pools without an owner, as `namespace/name`."""
-    return [f"{p['namespace']}/{p['name']}" for p in shard_map["pools"] if not p["owners"]]
-
-
-def headline(shard_map: Json) -> Text:
-    """Fleet, leader, epoch.version, and how many pools have an owner."""
-    leader = shard_map.get("leader")
-    text = Text(f"fleet {shard_map['fleet']}", style="bold")
-    text.append("   leader ", style="not bold dim")
-    text.append(leader["id"] if leader else "none", style="not bold" if leader else "bold red")
-    text.append("   map ", style="not bold dim")
-    text.append(f"{shard_map['epoch']}.{shard_map['version']}", style="not bold")
-    total, missing = len(shard_map["pools"]), len(unowned(shard_map))
-    text.append(f"   {total} pool{'' if total == 1 else 's'}", style="not bold")
-    if missing:
-        text.append(f", {missing} WITHOUT OWNER", style="bold red")
-    return text
+    return [pool_name(pool) for pool in shard_map["pools"] if not pool["owners"]]

@@ -67,6 +67,9 @@ class CoordinatorApi:
     Args:
         addresses: `host:port` or URLs, tried in this order.
         token: what a read bears where one without is refused, "" = none; called only then.
+
+    Attributes:
+        answered: the replica that answered last, "" = none yet. Reads begin with it.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class CoordinatorApi:
         self._token = token
         self._origins = [origin(address) for address in addresses]
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self.answered = ""
 
     async def _call(
         self, method: str, url: str, headers: Mapping[str, str]
@@ -107,7 +111,7 @@ class CoordinatorApi:
             Unreachable: none did.
         """
         said = []
-        for base in self._origins:
+        for base in sorted(self._origins, key=lambda each: each != self.answered):
             try:
                 status, _, body = await self._call("GET", base + path, {})
                 if status == 401 and (token := self._token()):
@@ -116,6 +120,7 @@ class CoordinatorApi:
                 said.append(_words(base, error))
                 continue
             if status == 200 and isinstance(body, dict):
+                self.answered = base
                 return body
             message, code = _error_of(body, status)
             if wanted and status == 404 and code.endswith(wanted):

@@ -22,6 +22,11 @@ def _from_environ(environ: Mapping[str, str]) -> Iterator[Raw]:
             yield Raw(path, environ[name], f"environment {name}", from_text=True)
 
 
+def settings_in(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The variables that `load_settings` takes for settings, in order."""
+    return tuple(raw.origin.removeprefix("environment ") for raw in _from_environ(environ))
+
+
 def _from_flags(flags: Mapping[str, str]) -> Iterator[Raw]:
     for path, text in flags.items():
         yield Raw(path, text, "command line", from_text=True)

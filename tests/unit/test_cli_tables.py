@@ -101,32 +101,49 @@ def test_workers_table(load: object, shown: str) -> None:
         "epoch": 3,
         "version": 9,
     }
-    line = _text(tables.workers_table({"workers": [worker]})).splitlines()[1]
-    assert line.split() == ["worker-0", "dead", "(refused)", "2", "1", shown, "1", "ms", "3.9"]
+    line = _text(tables.workers_table([worker])).splitlines()[1]
+    assert line.split() == ["worker-0", "dead", "(refused)", "2", "1", shown, "-", "1", "ms", "3.9"]
 
 
 def test_why_a_worker_is_suspect_or_dead() -> None:
     """A line for each; none for those that are well, or of a coordinator that does not say."""
     workers = [{"id": "w0", "why": ""}, {"id": "w1"}, {"id": "w2", "why": "pod gone; beat 0.1 s"}]
-    assert [line.plain for line in tables.concerns({"workers": workers})] == [
-        "w2: pod gone; beat 0.1 s"
-    ]
+    assert [line.plain for line in tables.concerns(workers)] == ["w2: pod gone; beat 0.1 s"]
 
 
-def test_headline_counts_what_has_no_owner() -> None:
-    """Fleet, leader, epoch.version; pools without owner in words."""
-    shard_map = {
-        "fleet": "default",
-        "leader": {"id": "coordinator-1", "http": "127.0.0.1:1"},
-        "epoch": 4,
-        "version": 17,
-        "pools": [_pool("a"), _pool("b", "unowned", None)],
+def test_a_move_shows_where_it_goes() -> None:
+    """The owner, and who opens the pool."""
+    pool = {**_pool("a", "moving"), "moving_to": "worker-2"}
+    assert "worker-0 -> worker-2  worker-1  moving" in _text(tables.pools_table([pool], NOW))
+
+
+def test_names_that_do_not_fit_are_folded() -> None:
+    """Nothing is cut off that one would have to type again."""
+    name, owner = "a-pool-of-" + "x" * 40, "worker-of-" + "y" * 30
+    shown = _text(tables.pools_table([_pool(name, owner=owner)], NOW, 40), 40)
+    assert "…" not in shown
+    columns = list(zip(*(line.ljust(40) for line in shown.splitlines()[1:]), strict=True))
+    joined = "".join("".join(column).strip() for column in zip(*columns, strict=True))
+    assert joined.count("x") == 40
+    assert joined.count("y") == 30
+
+
+def test_more_of_workers_where_there_is_room() -> None:
+    """Weight, zone and program version in `workers`; first to go where it is narrow."""
+    worker = {
+        "id": "w0",
+        "state": "alive",
+        "owned": 2,
+        "standby": 1,
+        "epoch": 1,
+        "version": 2,
+        "weight": 3,
+        "zone": "eu-1",
+        "build": "0.2.0",
+        "streams_open": 7,
     }
-    text = _text(tables.headline(shard_map))
-    assert "leader coordinator-1" in text
-    assert "map 4.17" in text
-    assert "2 pools, 1 WITHOUT OWNER" in text
-    assert "leader none" in _text(tables.headline({**shard_map, "leader": None}))
-    assert tables.unowned(shard_map) == ["acme/b"]
-    one = tables.headline({**shard_map, "pools": [_pool("a")]})
-    assert _text(one).rstrip().endswith("   1 pool")
+    wide = _text(tables.workers_table([worker], wide=True)).splitlines()[1].split()
+    assert wide == ["w0", "alive", "2", "1", "-", "7", "-", "1.2", "3", "eu-1", "0.2.0"]
+    narrow = _text(tables.workers_table([worker], 40, wide=True)).splitlines()[0].split()
+    assert "ZONE" not in narrow
+    assert narrow[:3] == ["WORKER", "STATE", "OWNED"]

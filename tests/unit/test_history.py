@@ -169,7 +169,9 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
 def test_one_row_a_move(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
     """What is under way comes first."""
     assert main(["history"]) == 0
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    text = capsys.readouterr().out
+    assert text.startswith("1 move ended, 1 under way; nothing was lost\n\n")
+    lines = [line.split() for line in text.splitlines()[2:]]
     assert lines[1] == ["ns/b-epp:9002", "w0", "w2", "drain", "moving", "-", "-", "-"]
     assert lines[2][:5] == ["ns/a-epp:9002", "-", "w0", "initial", "done"]
     assert lines[2][-3:] == ["1.25", "s", "3.7"]
@@ -187,11 +189,37 @@ def test_a_death_is_told_once(pages: Pages, capsys: pytest.CaptureFixture[str]) 
     ]
 
 
+@pytest.mark.parametrize(
+    ("moves", "says"),
+    [
+        ([{"outcome": "deadline", "reason": "drain"}], "1 failed: the new owner was not ready"),
+        ([{"outcome": "gainer_dead", "reason": "join"}] * 2, "2 failed"),
+        ([{"outcome": "done", "reason": "owner_dead"}], "1 after a death: what the dead worker"),
+        ([{"outcome": "cancelled", "reason": "drain"}], "1 called off; nothing was lost"),
+    ],
+)
+def test_whether_anything_was_lost(
+    pages: Pages,
+    capsys: pytest.CaptureFixture[str],
+    moves: list[dict[str, str]],
+    says: str,
+) -> None:
+    """Failed hand-overs and deaths are told first, and nothing else is called a loss."""
+    found = [{**HISTORY["moves"][0], "source": "w1", **move} for move in moves]
+    pages[ALL] = (200, {**HISTORY, "moves": found})
+    assert main(["history"]) == 0
+    head = capsys.readouterr().out.partition("\n\n")[0]
+    assert says in head.replace("\n", " ")
+    assert ("nothing was lost" in head) is ("nothing" in says)
+
+
 def test_as_json(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
-    """The API's own document; of one pool, as many as asked for."""
+    """The API's own document and a summary; of one pool, as many as asked for."""
     pages["/api/v1/history?limit=5&pool=ns/a"] = (200, HISTORY)
     assert main(["history", "ns/a", "--limit", "5", "-o", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == HISTORY
+    counts = {"under_way": 1, "ended": 1, "done": 1}
+    summary = {**counts, "cancelled": 0, "failed": 0, "after_death": 0}
+    assert json.loads(capsys.readouterr().out) == {**HISTORY, "summary": summary}
 
 
 def test_nothing_yet(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:

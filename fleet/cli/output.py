@@ -1,0 +1,82 @@
+"""What commands print: tables fit the terminal, pipes are never cut, JSON is one document.
+
+With `-o json` standard output holds exactly one document whatever happens: the answer, or
+`{"format": 1, "error": {"code", "message"}}`. NO_COLOR and COLUMNS are respected.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from fleet.errors import FleetError, SettingsError
+from fleet.local.faults import Refused, Unreachable
+
+Json = Mapping[str, Any]
+FORMAT = 1
+PIPE_WIDTH, PIPE_ROWS = 100, 50
+"""Of output that is meant to be read, where it goes to no terminal."""
+
+UNCUT = 1000
+"""Columns of a list in a pipe: wide enough that nothing is cut for grep and awk."""
+
+_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "\N{REPLACEMENT CHARACTER}")
+del _CONTROLS[ord("\n")]
+
+
+def make_console(pipe_width: int = PIPE_WIDTH) -> Console:
+    """A console on standard output; COLUMNS, then `pipe_width`, says how wide a pipe is."""
+    plain: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False}
+    if sys.stdout.isatty():
+        return Console(**plain)
+    given = os.environ.get("COLUMNS", "")
+    width = int(given) if given.isascii() and given.isdecimal() and len(given) < 5 else 0
+    return Console(width=width or pipe_width, height=PIPE_ROWS, **plain)
+
+
+def show(console: Console, *renderables: RenderableType) -> None:
+    """Print one below the other; what goes to no terminal has no blanks at the ends of lines."""
+    if console.is_terminal:
+        for each in renderables:
+            console.print(each)
+        return
+    with console.capture() as captured:
+        for each in renderables:
+            console.print(each)
+    lines = captured.get().splitlines()
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
+
+
+def write_json(document: object) -> None:
+    """The one document."""
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+def error_document(error: FleetError) -> dict[str, Any]:
+    """What `-o json` says of an error; `problems` has settings' lines one by one."""
+    code = "failed"
+    if isinstance(error, SettingsError):
+        code = "settings"
+    elif isinstance(error, Unreachable):
+        code = "unreachable"
+    elif isinstance(error, Refused):
+        code = error.code or "refused"
+    said: dict[str, Any] = {"code": code, "message": str(error)}
+    if isinstance(error, SettingsError):
+        said["problems"] = list(error.problems)
+    return {"format": FORMAT, "error": said}
+
+
+def printable(value: Any) -> Any:
+    """A document with nothing in it that a terminal would obey: names and messages come from
+    tenants' objects, by way of a coordinator."""
+    if isinstance(value, str):
+        return value.translate(_CONTROLS)
+    if isinstance(value, list):
+        return [printable(each) for each in value]
+    if isinstance(value, dict):
+        return {printable(key): printable(each) for key, each in value.items()}
+    return value

@@ -1,5 +1,6 @@
 """What `deploy/` promises: valid manifests that fit each other, the programs and their settings."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +126,7 @@ def test_only_the_monitors_are_of_a_foreign_kind() -> None:
     foreign = [
         document["kind"]
         for path in sorted(DEPLOY.rglob("*.yaml"))
+        if DEPLOY / "helm" not in path.parents
         for document in yaml.safe_load_all(path.read_text())
         if isinstance(document, dict)
         and str(document.get("apiVersion")).startswith("monitoring.coreos.com/")
@@ -232,6 +234,15 @@ def test_the_job_makes_the_secrets_that_are_mounted(objects: tuple[Raw, ...]) ->
     by_name, making = rules(objects, "epp-fleet-certificates")
     assert set(by_name["resourceNames"]) == {*made, f"{arguments.secret}-ca"}
     assert (by_name["verbs"], making["verbs"]) == (["get", "update"], ["create"])
+
+
+def test_all_run_the_image_of_its_component(objects: tuple[Raw, ...]) -> None:
+    """Coordinators, workers, and what makes the certificates."""
+    component = DEPLOY / "components" / "image" / "kustomization.yaml"
+    (image,) = yaml.safe_load(component.read_text())["images"]
+    text = json.dumps(objects)
+    ours = re.findall(r'"image": "(epp-fleet[^"]*)"', text)
+    assert ours == [f"{image['name']}:{image['newTag']}"] * 4
 
 
 def test_a_worker_knows_where_it_is(objects: tuple[Raw, ...], tmp_path: Path) -> None:

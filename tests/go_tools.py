@@ -1,4 +1,4 @@
-"""Clients written in Go that tests run: h2spec, grpcurl and grpc-health-probe.
+"""Programs written in Go that tests run: h2spec, grpcurl, grpc-health-probe and helm.
 
 `python -m tests.go_tools` builds them from the Go module proxy into the user's cache, by version
 (some minutes, once). Where one is missing, `find` raises `NoTool` with the reason.
@@ -39,7 +39,8 @@ GRPCURL: Final = Tool("grpcurl", "github.com/fullstorydev/grpcurl/cmd/grpcurl", 
 HEALTH_PROBE: Final = Tool(
     "grpc-health-probe", "github.com/grpc-ecosystem/grpc-health-probe", "v0.4.63"
 )
-ALL: Final = (H2SPEC, GRPCURL, HEALTH_PROBE)
+HELM: Final = Tool("helm", "helm.sh/helm/v4/cmd/helm", "v4.3.2")
+ALL: Final = (H2SPEC, GRPCURL, HEALTH_PROBE, HELM)
 
 
 def find(tool: Tool) -> Path:

@@ -1,0 +1,156 @@
+{{/* What both programs' pods have. Arguments: list of the root and the component. */}}
+{{- define "epp-fleet.pod-metadata" -}}
+{{- $root := index . 0 }}
+{{- $component := index . 1 }}
+{{- $values := index $root.Values $component }}
+annotations:
+  # Changed settings, or picker configurations where the chart has none, roll nothing but themselves.
+  checksum/settings: {{ include "epp-fleet.settings" $root | sha256sum }}
+  {{- if eq $component "worker" }}
+  linkerd.io/inject: disabled
+  {{- end }}
+  prometheus.io/scrape: "true"
+  prometheus.io/port: {{ ternary "9090" "8080" (eq $component "worker") | quote }}
+  prometheus.io/path: /metrics
+  {{- with $values.podAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+labels:
+  {{- with $values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- include "epp-fleet.selector" $component | nindent 2 }}
+  # What dashboards and rules tell fleets apart by.
+  epp-fleet.dev/fleet: {{ $root.Values.fleet }}
+  {{- if eq $component "worker" }}
+  # No mesh sidecar: gateways speak to the worker's own listener, and a sidecar that ends first would
+  # cut the streams of a drain.
+  sidecar.istio.io/inject: "false"
+  {{- end }}
+{{- end }}
+
+{{/* Variables of both programs, after their own. Arguments as above. */}}
+{{- define "epp-fleet.env" -}}
+{{- $root := index . 0 }}
+{{- $component := index . 1 }}
+{{- $redis := $root.Values.redis }}
+{{- if eq $root.Values.scope "namespace" }}
+- name: EPP_FLEET_KUBERNETES__WATCH_NAMESPACES
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.namespace
+{{- end }}
+{{- if eq $redis.mode "bundled" }}
+- name: REDIS_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "epp-fleet.secret" $root }}
+      key: redis-password
+- name: EPP_FLEET_REDIS__URL
+  value: redis://:$(REDIS_PASSWORD)@{{ $root.Values.name }}-redis:6379/0
+{{- else if eq $redis.mode "external" }}
+- name: EPP_FLEET_REDIS__URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "epp-fleet.redis-secret" $root }}
+      key: url
+{{- else }}
+- name: REDIS_LOGIN
+  value: {{ ternary $redis.sentinel.workerUser $redis.sentinel.coordinatorUser (eq $component "worker") | quote }}
+- name: REDIS_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "epp-fleet.redis-secret" $root }}
+      key: {{ $component }}-password
+- name: EPP_FLEET_REDIS__URL
+  value: {{ ternary "rediss" "redis" $redis.sentinel.tls }}+sentinel://$(REDIS_LOGIN):$(REDIS_PASSWORD)@{{ join "," $redis.sentinel.addresses }}/{{ $redis.sentinel.service }}/{{ $redis.sentinel.db }}{{ if $redis.sentinel.tls }}?ssl_ca_certs=/etc/epp-fleet/redis/ca.crt{{ end }}
+- name: EPP_FLEET_REDIS__MIN_ACKS
+  value: {{ $redis.sentinel.minAcks | quote }}
+{{- end }}
+{{- if $root.Values.readAuthorization.enabled }}
+- name: EPP_FLEET_SECURITY__READS
+  value: kubernetes
+{{- end }}
+{{- if and (eq $component "worker") $root.Values.gatewayTls.existingSecret }}
+- name: EPP_FLEET_WORKER__TLS_CERTIFICATE_FILE
+  value: /etc/epp-fleet/gateway-tls/tls.crt
+- name: EPP_FLEET_WORKER__TLS_KEY_FILE
+  value: /etc/epp-fleet/gateway-tls/tls.key
+{{- end }}
+{{- with (index $root.Values $component).extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "epp-fleet.volume-mounts" -}}
+{{- $root := index . 0 }}
+{{- $component := index . 1 }}
+- name: settings
+  mountPath: /etc/epp-fleet/settings
+  readOnly: true
+- name: picking
+  mountPath: /etc/epp-fleet/picking
+  readOnly: true
+- name: token
+  mountPath: /etc/epp-fleet/token
+  readOnly: true
+# The whole folder: a file mounted by subPath would not follow a renewal.
+- name: certificates
+  mountPath: /etc/epp-fleet/certificates
+  readOnly: true
+{{- if ne $root.Values.redis.mode "bundled" }}
+- name: redis
+  mountPath: /etc/epp-fleet/redis
+  readOnly: true
+{{- end }}
+{{- if and (eq $component "worker") $root.Values.gatewayTls.existingSecret }}
+- name: gateway-tls
+  mountPath: /etc/epp-fleet/gateway-tls
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "epp-fleet.volumes" -}}
+{{- $root := index . 0 }}
+{{- $component := index . 1 }}
+- name: settings
+  configMap:
+    name: {{ $root.Values.name }}-settings
+# Picker configurations, if there are any; NAME.yaml each.
+- name: picking
+  configMap:
+    name: {{ $root.Values.name }}-picking
+    optional: true
+- name: token
+  secret:
+    secretName: {{ include "epp-fleet.secret" $root }}
+    defaultMode: 0440
+    items:
+      - key: token
+        path: token
+- name: certificates
+  secret:
+    secretName: {{ $root.Values.name }}-{{ $component }}-tls
+    defaultMode: 0440
+{{- if eq $root.Values.redis.mode "external" }}
+- name: redis
+  secret:
+    secretName: {{ include "epp-fleet.redis-secret" $root }}
+    defaultMode: 0440
+{{- else if eq $root.Values.redis.mode "sentinel" }}
+- name: redis
+  secret:
+    secretName: {{ include "epp-fleet.redis-secret" $root }}
+    defaultMode: 0440
+    optional: true
+    items:
+      - key: ca.crt
+        path: ca.crt
+{{- end }}
+{{- if and (eq $component "worker") $root.Values.gatewayTls.existingSecret }}
+- name: gateway-tls
+  secret:
+    secretName: {{ $root.Values.gatewayTls.existingSecret }}
+    defaultMode: 0440
+{{- end }}
+{{- end }}

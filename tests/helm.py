@@ -35,7 +35,7 @@ def helm(*arguments: str, values: Values | None = None) -> str:
     """Run it; what it wrote on standard output.
 
     Args:
-        values: given in a file, as a user would.
+        values: given in a file, as a user would; None = a command that takes none.
 
     Raises:
         NoTool: there is no helm.
@@ -43,10 +43,13 @@ def helm(*arguments: str, values: Values | None = None) -> str:
     """
     program = str(go_tools.find(go_tools.HELM))
     with tempfile.TemporaryDirectory() as home:
-        file = Path(home) / "values.yaml"
-        file.write_text(yaml.safe_dump(dict(values or {})))
+        command = [program, *arguments]
+        if values is not None:
+            file = Path(home) / "values.yaml"
+            file.write_text(yaml.safe_dump(dict(values)))
+            command += ["--values", str(file)]
         done = subprocess.run(
-            [program, *arguments, "--values", str(file)],
+            command,
             env={**os.environ, "HELM_CACHE_HOME": home, "HELM_CONFIG_HOME": home},
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -3,12 +3,14 @@
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
-Pages = dict[str, tuple[int, Any]]
-"""Path with query -> status and body; all else is a 404."""
+Answer = tuple[int, Any]
+Pages = dict[str, Answer | Callable[[], Answer]]
+"""Path with query -> status and body, or what gives them each time; all else is a 404. What is
+posted to has `POST ` before its path."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -18,7 +20,14 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         missing = (404, {"error": {"code": "not_found", "message": "there is nothing here"}})
-        status, body = cast("_Server", self.server).pages.get(self.path, missing)
+        self._answer(cast("_Server", self.server).pages.get(self.path, missing))
+
+    def do_POST(self) -> None:
+        missing = (404, {"error": {"code": "not_found", "message": "there is nothing here"}})
+        self._answer(cast("_Server", self.server).pages.get(f"POST {self.path}", missing))
+
+    def _answer(self, page: Answer | Callable[[], Answer]) -> None:
+        status, body = page() if callable(page) else page
         raw = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")

@@ -199,7 +199,7 @@ def _add_drain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", 
             (
                 "Hand all pools of these workers to the others, without losing a request; they "
                 "keep running, and take none until `undrain`. With --wait until nothing is left "
-                "of them, streams that strayed included."
+                "of them: no pool, and no stream has strayed to them for worker.quiet_seconds (30)."
             ),
             "nothing is left of them",
             examples(

@@ -122,7 +122,7 @@ async def _all(fleet: Fleet, arguments: argparse.Namespace, *, on: bool) -> list
         taken = [each for each in found if each.error is None]
         for each in taken:
             each.good = not arguments.wait
-        if taken and not as_json:
+        if taken and not as_json and (on or not arguments.wait):
             workers = await _workers_if_known(api) if on else None
             for each in taken:
                 tail = "" if arguments.wait else "; watch it with `epp-fleet status`"

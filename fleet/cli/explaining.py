@@ -177,6 +177,12 @@ def _print(document: Json) -> None:
     version = "none" if document["epoch"] is None else f"{document['epoch']}.{document['version']}"
     said = f"map {version}, leader {leader['id'] if leader else 'none'}, answered by "
     show(console, "", Text(f"{said}{document['answered_by']}", style="dim"))
+    name = f"{document['namespace']}/{document['name']}"
+    more = f"was anything lost: epp-fleet history {name}"
+    owners = [owner for group in document["groups"] for owner in group["owners"]]
+    if owners:
+        more += f"   without its owner: epp-fleet plan --remove {owners[0]}"
+    show(console, Text(more, style="dim"))
     if document["unknown_here"]:
         missing = ", ".join(document["unknown_here"])
         show(console, Text(f"only the leader knows: {missing}", style="dim"))

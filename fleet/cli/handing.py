@@ -16,7 +16,8 @@ class Left:
     Attributes:
         state: "gone" once the coordinators know it no more.
         pools: that it owns.
-        strays: pools that it handed over and keeps until no stream strays to it.
+        strays: pools that it handed over and keeps until no stream has strayed to it for a while
+            (`worker.quiet_seconds`).
         streams_open: ext_proc streams; None = the coordinators do not say.
     """
 
@@ -46,7 +47,7 @@ class Left:
             return f"{self.state}: its pools failed over"
         parts = [_plural(self.pools, "pool") + " left"]
         if self.strays:
-            parts.append(f"{_plural(self.strays, 'pool')} with strays")
+            parts.append(f"{self.strays} handed over and kept for stray streams")
         if self.streams_open is not None:
             parts.append(f"{_plural(self.streams_open, 'stream')} open")
         return ", ".join(parts)

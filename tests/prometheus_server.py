@@ -67,30 +67,35 @@ class Prometheus:
     """One server that scrapes once a second.
 
     Args:
-        jobs: labels by address (`host:port`).
+        targets: labels by address (`host:port`); labels as a service discovery has them, too.
+        job: further fields of the scrape job.
     """
 
-    def __init__(self, folder: Path, targets: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        targets: Mapping[str, Mapping[str, str]],
+        job: Mapping[str, Any] | None = None,
+    ) -> None:
         self._folder = folder
         self._targets = targets
+        self._job = dict(job or {})
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> "Prometheus":
         self._folder.mkdir(parents=True, exist_ok=True)
         config = self._folder / "prometheus.json"
-        interval = f"{SCRAPE_SECONDS}s"
         job = {
-            "job_name": "epp-fleet",
-            "honor_labels": True,
+            "job_name": "tests",
+            **self._job,
+            "scrape_interval": f"{SCRAPE_SECONDS}s",
             "static_configs": [
                 {"targets": [address], "labels": dict(labels)}
                 for address, labels in self._targets.items()
             ],
         }
-        config.write_text(
-            json.dumps({"global": {"scrape_interval": interval}, "scrape_configs": [job]})
-        )
+        config.write_text(json.dumps({"scrape_configs": [job]}))
         command = [
             program(),
             f"--config.file={config}",

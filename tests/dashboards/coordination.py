@@ -164,11 +164,14 @@ _MEMBERS = Row(
             "short",
             {"{{pod}} {{state}}": f"epp_fleet_members{{{COORDINATORS}}} > 0"},
         ),
-        lines(
-            "Placement",
-            "Time to place all groups once, on the leader.",
-            "s",
-            quantiles("epp_fleet_placement_seconds", COORDINATORS),
+        after(
+            lines(
+                "Placement",
+                "Time to place all groups once, on the leader: when something changed.",
+                "s",
+                quantiles("epp_fleet_placement_seconds", COORDINATORS),
+            ),
+            Event.DRAIN,
         ),
         after(
             lines(
@@ -287,6 +290,15 @@ _SOURCES = Row(
                         "epp_fleet_source_operations_total", F, "resource, what"
                     )
                 },
+            )
+        ),
+        on_cluster(
+            lines(
+                "API server",
+                "Requests of all processes that it did not answer as hoped, by kind: `forbidden` "
+                "lacks a right (deploy/base/rbac.yaml), `throttled` is asked too much.",
+                "cps",
+                {"{{kind}}": rate("epp_fleet_kube_errors_total", F, "kind")},
             )
         ),
         on_cluster(

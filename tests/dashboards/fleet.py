@@ -46,20 +46,26 @@ _GLANCE = Row(
             f"sum({_ALIVE})",
             steps=(("red", 0), ("green", 2)),
         ),
-        stat(
-            "Unowned now",
-            "Route groups that nobody serves. Above 0 for a moment after a worker's death; longer: "
-            "see Unowned for, and `epp-fleet explain POOL`.",
-            "short",
-            f"sum({leaders('epp_fleet_unowned_groups')})",
-            steps=GOOD_BELOW_ONE,
+        after(
+            stat(
+                "Unowned now",
+                "Route groups that nobody serves. Above 0 while no worker can take them; see "
+                "Unowned for, and `epp-fleet explain POOL`.",
+                "short",
+                f"sum({leaders('epp_fleet_unowned_groups')})",
+                steps=GOOD_BELOW_ONE,
+            ),
+            Event.LONE_WORKER_KILL,
         ),
-        stat(
-            "Unowned for",
-            "How long the group that is unowned longest has been so.",
-            "s",
-            f"max({leaders('epp_fleet_unowned_longest_seconds')})",
-            steps=(("green", 0), ("orange", 1), ("red", 5)),
+        after(
+            stat(
+                "Unowned for",
+                "How long the group that is unowned longest has been so.",
+                "s",
+                f"max({leaders('epp_fleet_unowned_longest_seconds')})",
+                steps=(("green", 0), ("orange", 1), ("red", 5)),
+            ),
+            Event.LONE_WORKER_KILL,
         ),
         after(
             stat(
@@ -70,7 +76,7 @@ _GLANCE = Row(
                 steps=(("green", 0), ("orange", 1), ("red", 60)),
                 decimals=1,
             ),
-            Event.WORKER_KILL,
+            Event.LONE_WORKER_KILL,
         ),
         stat(
             "Balance",

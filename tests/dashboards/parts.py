@@ -19,6 +19,7 @@ class Event(enum.StrEnum):
 
     DRAIN = "a worker is drained"
     WORKER_KILL = "a worker is killed"
+    LONE_WORKER_KILL = "the only worker is killed"
     LEADER_KILL = "the leader is killed"
     STORE_RESTART = "the store is restarted empty"
     STRAY = "a stream reaches a worker that does not own its pool"

@@ -290,6 +290,7 @@ def test_everything_is_asked_of_a_fleet_somewhere() -> None:
         if panel.scope is Scope.CLUSTER
     }
     assert few == {
+        "API server",
         "Age of the copy of EndpointSlices",
         "Certificates",
         "EndpointSlices failing",

@@ -64,7 +64,7 @@ def of(program: str) -> list[Any]:
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalProcess]:
     home = tmp_path_factory.mktemp("docs")
     settings = home / "settings.yaml"
-    settings.write_text("worker: {quiet_seconds: 1}\n")  # `drain --wait` would take half a minute
+    settings.write_text("worker: {quiet_seconds: 2}\n")  # `drain --wait` would take half a minute
     with local_process(home, "--config", str(settings)) as made:
         made.wait_ready()
         yield made

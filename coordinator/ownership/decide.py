@@ -29,7 +29,7 @@ from coordinator.ownership.facts import (
 from fleet.kube.names import CONTROLLER_NAME, FLEET_LABEL, MANAGED_BY, MANAGED_BY_LABEL
 from fleet.model import GroupKey, Pool, PoolRef, Service
 from fleet.model.pins import agreed, pin_of
-from fleet.model.pools import ALSO_SERVE, RESPONSE_PHASE, RESPONSE_PHASES
+from fleet.model.pools import ALSO_SERVE, response_phase_fault
 from fleet.settings.model import OwnershipSettings
 
 _SHOWN_PORTS = 12
@@ -186,13 +186,9 @@ def _faults(pool: Pool) -> Iterable[Refusal]:
             f"annotation {ALSO_SERVE}: {wanted[:80]!r} is no Service's name; use at most 63 of "
             "a-z, 0-9 and '-'",
         )
-    phase = pool.annotations.get(RESPONSE_PHASE, "").strip()
-    if phase and phase not in RESPONSE_PHASES:
-        yield Refusal(
-            RefusalReason.RESPONSE_PHASE,
-            f"annotation {RESPONSE_PHASE}: {phase[:80]!r} is unknown; use one of "
-            f"{', '.join(RESPONSE_PHASES)}; it is ignored",
-        )
+    fault = response_phase_fault(pool.annotations)
+    if fault:
+        yield Refusal(RefusalReason.RESPONSE_PHASE, fault)
 
 
 def _is_picker(pool: Pool, service: str) -> bool:

@@ -8,9 +8,11 @@ from pathlib import Path
 from fleet.cli.where import environment
 from fleet.local.command import run_local
 from fleet.local.demo import run_demo
+from fleet.local.hiding import hide_argument
 from fleet.local.options import LocalOptions
 from fleet.local.state import default_path
 from fleet.settings import LogSettings
+from fleet.settings.limits import masked_url
 from fleet.telemetry import setup_logging
 
 
@@ -31,6 +33,8 @@ def local(arguments: argparse.Namespace) -> int:
     """See `run_local`."""
     # Faults of the manifests are told on the console; anything else that logs is a fault of ours.
     setup_logging(LogSettings(level="error"), "local")
+    if arguments.redis_url and masked_url(arguments.redis_url) != arguments.redis_url:
+        hide_argument(arguments.redis_url)
     environ = environment()
     options = LocalOptions(
         state_file=_path(arguments.state_file) or default_path(environ),

@@ -125,8 +125,8 @@ def _add_local(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     parser.add_argument(
         "--redis-url",
         metavar="URL",
-        help="your own Redis or Valkey, waited for if away; default: a bundled Valkey. Everybody "
-        "here can read a command line: give a password by EPP_FLEET_REDIS__URL or --config instead",
+        help="your own Redis or Valkey, waited for if away; default: a bundled Valkey. A URL with "
+        "a password is taken off the process list at once (Linux)",
     )
     parser.add_argument(
         "--state-file",

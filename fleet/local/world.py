@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleet.clock import SystemClock
+from fleet.local.ignored import ignored
 from fleet.model import Pod, Pool
 from fleet.sources.contract import Change, Kind, Problem
 from fleet.sources.folder import FolderSource
@@ -48,9 +49,17 @@ class World:
         return [o for o in self._source.objects(Kind.POD).values() if isinstance(o, Pod)]
 
     async def report(self, say: Say) -> None:
-        """Tell of documents that are skipped, and of their repair, until cancelled."""
+        """Tell of documents that are skipped and annotations that are ignored, and of their repair,
+        until cancelled."""
         told: set[Problem] = set()
+        told_ignored: dict[str, str] = {}
         while True:
+            vain = ignored(self.pools())
+            for name in sorted(vain.keys() - told_ignored.keys()):
+                say(f"{name}: {vain[name]}")
+            for name in sorted(told_ignored.keys() - vain.keys()):
+                say(f"{name}: no more")
+            told_ignored = vain
             now = set(self._source.problems())
             for problem in sorted(now - told, key=lambda p: (p.where, p.message)):
                 say(f"manifest skipped: {problem.where}: {problem.message}")

@@ -197,6 +197,17 @@ def endpoints_of(pool: Pool, pods: Iterable[Pod]) -> tuple[Endpoint, ...]:
     )
 
 
+def response_phase_fault(annotations: Mapping[str, str]) -> str:
+    """Why the annotation is ignored; "" if it is not, or there is none."""
+    phase = annotations.get(RESPONSE_PHASE, "").strip()
+    if not phase or phase in RESPONSE_PHASES:
+        return ""
+    return (
+        f"annotation {RESPONSE_PHASE}: {phase[:80]!r} is unknown; use one of "
+        f"{', '.join(RESPONSE_PHASES)}; it is ignored"
+    )
+
+
 def group_pools(pools: Iterable[Pool]) -> dict[GroupKey, tuple[Pool, ...]]:
     """Pools by route group, each ordered by name; pools without a group are left out."""
     groups: dict[GroupKey, list[Pool]] = {}

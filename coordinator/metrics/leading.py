@@ -5,10 +5,12 @@ from collections.abc import Iterable
 from coordinator.metrics.propagation import Propagation
 from coordinator.metrics.steps import HandoverSteps
 from coordinator.metrics.unowned import UnownedTime
+from coordinator.planning.facts import CANCELLED, DEADLINE, DONE, GAINER_DEAD
 from coordinator.routes.contract import WriteResult
 from fleet.metrics import Histogram
 from fleet.model import EpochVersion, GroupKey, Reason, ShardMap, Signal
 
+MOVE_OUTCOMES = (DONE, DEADLINE, CANCELLED, GAINER_DEAD)
 ROUTE_OUTCOMES = ("written", "unchanged", "refused", "failed")
 
 
@@ -26,7 +28,13 @@ class TermFigures:
     """
 
     def __init__(self) -> None:
-        self.moves: dict[tuple[str, str], int] = {}
+        # From 0 on: a rate does not see the first of what was not there before.
+        self.moves = {
+            (reason.value, outcome): 0
+            for reason in Reason
+            if reason is not Reason.KEPT
+            for outcome in MOVE_OUTCOMES
+        }
         self.stale_route_writes = 0
         self.verdicts = dict.fromkeys((signal.value for signal in Signal), 0)
         self.route_writes = dict.fromkeys(ROUTE_OUTCOMES, 0)

@@ -15,8 +15,7 @@ MOVES = counter(
     "epp_fleet_moves_total",
     "Groups that changed hands or failed to.",
     ("reason", "outcome"),
-    series="8 reasons x 4 outcomes at most",
-    when="after the first move",
+    series="7 reasons x 4 outcomes",
 )
 STALE = counter(
     "epp_fleet_stale_route_writes_total",

@@ -181,6 +181,7 @@ _MOVES = Row(
                     "{{reason}} {{outcome}}": rate(
                         "epp_fleet_moves_total", F, "reason, outcome", unit=60
                     )
+                    + " > 0"
                 },
             ),
             Event.DRAIN,

@@ -148,7 +148,10 @@ def test_counts_of_moves_verdicts_and_routes() -> None:
     figures.verdict(Signal.SILENT)
     figures.routes_written(WriteResult((group(0), group(1)), (group(2),), (), 1), 0.5)
     figures.routes_failed(7, 1.0)
-    assert figures.moves == {("drain", "done"): 2}
+    assert {key: count for key, count in figures.moves.items() if count} == {("drain", "done"): 2}
+    assert len(figures.moves) == 28, (
+        "a rate sees the first move only if its series was there before"
+    )
     assert figures.verdicts == {"refused": 0, "silent": 1, "incarnation": 0, "pod_gone": 0}
     assert figures.route_writes == {"written": 2, "unchanged": 1, "refused": 0, "failed": 7}
     assert (len(figures.route_write_seconds), figures.route_write_seconds.total) == (2, 1.5)

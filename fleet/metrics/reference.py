@@ -33,8 +33,9 @@ its pool, its endpoint or its worker. What only a leader knows is shown by the l
 
 | process | series |
 |---|---|
-| coordinator | COORDINATOR |
-| worker | WORKER |
+| coordinator | about 220; on the leader 3 for each worker, and 3 for each pool |
+| worker | about 120; 7 for each pool it holds, 1 for each endpoint; 7 more for each pool it owns, \
+3 for each endpoint; once there are requests 9 for each pool and 120 for each row |
 
 Nothing of this is on the way of a request: the loop counts plain numbers, a scrape copies them and
 writes the page in a thread.

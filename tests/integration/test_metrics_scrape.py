@@ -125,7 +125,7 @@ def test_all_that_is_documented_is_shown(fleet: Fleet) -> None:
     always = {name for name, each in declared(COORDINATOR).items() if not each.when}
     process = {name for name in declared(COORDINATOR) if name.startswith("process_")}
     leads, follows = shown(fleet.page(leader)), shown(fleet.page(fleet.follower()))
-    assert always | process | LEADERS_OWN | {"epp_fleet_moves_total"} <= leads.keys()
+    assert always | process | LEADERS_OWN <= leads.keys()
     assert always | process <= follows.keys()
     assert not LEADERS_OWN & follows.keys()
     here = shown(fleet.worker.get("/metrics")[1])

@@ -99,6 +99,8 @@ class Follower:
                     update = await stream.receive()
                 if update is None:
                     return
+                if not self._hears:
+                    log.info("following", extra={"leader": leader.id})
                 self._hears = True
                 if update.shard_map is not None:
                     self._knowledge.learn_map(update.shard_map)

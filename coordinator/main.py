@@ -21,7 +21,8 @@ from fleet.errors import FleetError, SettingsError
 from fleet.process import GOOD, USAGE, raise_file_limit, read_token
 from fleet.settings import Settings
 from fleet.settings.flags import ProcessArgs, coordinator_parser, parse_process
-from fleet.telemetry import setup_logging
+from fleet.settings.store_url import passwords_in
+from fleet.telemetry import never_log, setup_logging
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ def run(args: ProcessArgs) -> int:
     """
     setup_logging(args.settings.log, args.id)
     token = read_token(args.settings.security.token_file)
+    never_log(token, *passwords_in(args.settings.redis.url))
     raise_file_limit()
     asyncio.run(serve(args.id, args.settings, token))
     return GOOD

@@ -1,11 +1,14 @@
 """Workers as people see them: the verdict, and how much of the map each one holds."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from coordinator.verdicts import Judged
-from fleet.model import MemberStatus, ShardMap
+from fleet.model import MemberState, MemberStatus, ShardMap
+
+log = logging.getLogger(__name__)
 
 
 class Holdings:
@@ -41,3 +44,38 @@ def statuses(
         )
         for each in sorted(judged, key=lambda each: each.member.id)
     )
+
+
+class Statuses:
+    """The workers of one term, and a log line for each that others doubt, or no longer.
+
+    Deaths are said where they are declared.
+    """
+
+    def __init__(self) -> None:
+        self._holdings = Holdings()
+        self._doubted: frozenset[str] = frozenset()
+        self._draining: frozenset[str] = frozenset()
+
+    def of(self, judged: Iterable[Judged], shard_map: ShardMap | None) -> tuple[MemberStatus, ...]:
+        """See `statuses`."""
+        owned, standby = self._holdings.of(shard_map)
+        found = statuses(judged, owned, standby)
+        self._tell(found)
+        return found
+
+    def _tell(self, found: tuple[MemberStatus, ...]) -> None:
+        doubted = {e.member.id: e for e in found if e.state is MemberState.SUSPECT}
+        draining = frozenset(e.member.id for e in found if e.state is MemberState.DRAINING)
+        if doubted.keys() == self._doubted and draining == self._draining:
+            return
+        for name in sorted(doubted.keys() - self._doubted):
+            log.warning("worker suspect", extra={"worker": name, "why": doubted[name].why})
+        well = {e.member.id for e in found if e.state is not MemberState.DEAD}
+        for name in sorted((self._doubted - doubted.keys()) & well):
+            log.info("worker well again", extra={"worker": name})
+        for name in sorted(draining - self._draining):
+            log.info("worker draining", extra={"worker": name})
+        for name in sorted((self._draining - draining) & well - doubted.keys()):
+            log.info("worker takes groups again", extra={"worker": name})
+        self._doubted, self._draining = frozenset(doubted), draining

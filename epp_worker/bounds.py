@@ -1,5 +1,6 @@
 """The bounds of a worker put together: from settings, and what is held and hit of them."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -9,6 +10,10 @@ from epp_worker.http2.server import Http2Server
 from epp_worker.trimming import Trimmer, allocator
 from epp_worker.turns import Turns
 from fleet.settings import Settings
+
+log = logging.getLogger(__name__)
+
+TELL_SECONDS: Final = 10.0
 
 MESSAGE_SLACK: Final = 1024 * 1024
 """A message over the largest body by less than this reaches the session, which answers 413."""
@@ -49,6 +54,8 @@ class BoundWatch:
         self._bodies = bodies
         self._turns = turns
         self._trimmer = Trimmer(allocator())
+        self._told: Mapping[str, int] = {}
+        self._told_at = float("-inf")
 
     def hits(self) -> Mapping[str, int]:
         """How often somebody paid for passing each bound, ever."""
@@ -67,6 +74,25 @@ class BoundWatch:
             "turns": self._turns.held,
         }
 
+    def _tell(self, now: float) -> None:
+        """A log line for the bounds that were hit since the last."""
+        if now - self._told_at < TELL_SECONDS:
+            return
+        hits = self.hits()
+        grown = {name: n - self._told.get(name, 0) for name, n in hits.items()}
+        grown = {name: n for name, n in grown.items() if n > 0}
+        if grown:
+            said = ", ".join(f"{name} {n}" for name, n in sorted(grown.items()))
+            log.warning("bounds hit", extra={"bounds": said, "hits": sum(grown.values())})
+            self._told, self._told_at = dict(hits), now
+
     def trim(self, now: float) -> Callable[[], None] | None:
-        """What is to be called in a thread, if a flood of bodies is over; `now` is monotonic."""
+        """Look around, now and then; `now` is monotonic.
+
+        Bounds that were hit since the last look are logged, at most once in `TELL_SECONDS`.
+
+        Returns:
+            What is to be called in a thread, if a flood of bodies is over.
+        """
+        self._tell(now)
         return self._trimmer.due(now, self._bodies.take_peak(), self._bodies.held)

@@ -43,11 +43,12 @@ from fleet.process import FAILED, GOOD, USAGE, raise_file_limit, read_token
 from fleet.settings import Settings
 from fleet.settings.flags import ProcessArgs, parse_process, worker_parser
 from fleet.settings.kinds import KUBERNETES, kinds_of
+from fleet.settings.store_url import passwords_in
 from fleet.sources.contract import Source
 from fleet.sources.folder import FolderSource
 from fleet.sources.kubernetes import KubeSource
 from fleet.store.redis import RedisStore
-from fleet.telemetry import setup_logging
+from fleet.telemetry import never_log, setup_logging
 
 log = logging.getLogger(__name__)
 
@@ -275,6 +276,7 @@ def run(args: ProcessArgs) -> int:
     """Serve with checked settings; returns the exit code."""
     setup_logging(args.settings.log, args.id)
     token = read_token(args.settings.security.token_file)
+    never_log(token, *passwords_in(args.settings.redis.url))
     connections = gateway_connections(raise_file_limit())
     if connections < args.settings.bounds.max_connections:
         log.warning("few open files allowed", extra={"gateway_connections": connections})

@@ -18,13 +18,16 @@ from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.leader.storing import Storing
 from coordinator.metrics.leading import TermFigures
 from coordinator.planning import Change, shares_of
-from coordinator.planning.facts import GAINER_DEAD
+from coordinator.planning.facts import CANCELLED, DONE, GAINER_DEAD
 from coordinator.planning.shares import Entries
 from fleet.clock import Clock
 from fleet.model import Reason, RingSpec, ShardMap, Share
 from fleet.store.contract import Move, Publication
 
 log = logging.getLogger(__name__)
+
+MOST_TOLD = 20
+"""Moves of one map that have a log line each; the audit stream has them all."""
 
 
 class Publisher:
@@ -112,6 +115,7 @@ class Publisher:
         ]
 
     def _tell(self, shard_map: ShardMap, changes: Sequence[Change]) -> None:
+        tell_moves([each for each in changes if each.source], shard_map)
         summary: Counter[str] = Counter()
         for change in changes:
             self._count_move(change.reason, change.outcome)
@@ -122,6 +126,26 @@ class Publisher:
             extra={"version": str(shard_map.version), "groups": len(shard_map.placements)}
             | dict(summary),
         )
+
+
+def tell_moves(moves: Sequence[Change], shard_map: ShardMap) -> None:
+    """A line for each of the first few moves, those that failed first."""
+    for change in sorted(moves, key=lambda each: each.outcome in (DONE, CANCELLED))[:MOST_TOLD]:
+        bad = change.outcome not in (DONE, CANCELLED)
+        log.log(
+            logging.WARNING if bad else logging.INFO,
+            "move failed" if bad else "group moved",
+            extra={
+                "group": str(change.group),
+                "source": change.source,
+                "target": change.target,
+                "reason": change.reason.value,
+                "outcome": change.outcome,
+                "version": str(shard_map.version),
+            },
+        )
+    if len(moves) > MOST_TOLD:
+        log.info("moves left out", extra={"count": len(moves) - MOST_TOLD})
 
 
 def _deceased(change: Change) -> str:

@@ -41,7 +41,7 @@ from coordinator.leader.targets import Targets
 from coordinator.membership import Membership
 from coordinator.planning import NO_BACKLOG, Next, Pending, Situation
 from coordinator.routes.contract import Route
-from coordinator.statuses import Holdings, statuses
+from coordinator.statuses import Statuses
 from coordinator.verdicts import Death, Judgement
 from fleet.control.messages import LeaderHello
 from fleet.errors import StoreRefused, StoreUnavailable
@@ -99,7 +99,7 @@ class LeaderTerm:
         )
         self._targets = Targets(settings.placement, self._clock, self._figures)
         self._plans = Stillness()
-        self._holdings = Holdings()
+        self._statuses = Statuses()
         self._loud = RateLimited(log, self._clock)
         self._links: Links
         self._publisher: Publisher
@@ -381,8 +381,7 @@ class LeaderTerm:
     def _show(self, judgement: Judgement, now: float) -> None:
         living = (*judgement.living, *self._membership.buried(now))
         self._figures.look(self._previous, len(self._backlog.queued), now)
-        owned, standby = self._holdings.of(self._previous)
-        self._around.knowledge.learn_members(statuses(living, owned, standby))
+        self._around.knowledge.learn_members(self._statuses.of(living, self._previous))
 
     def route(self, group: GroupKey) -> Route | None:
         """The route of `group` as this term last wrote it, or found it written."""

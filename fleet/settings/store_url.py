@@ -73,6 +73,12 @@ class StoreUrl:
         return f"{self.scheme}://{Address(self.host, self.port)}/{self.db}"
 
 
+def passwords_in(url: str) -> tuple[str, ...]:
+    """What must not be shown of a URL that can be parsed."""
+    place = parse_store_url(url)
+    return tuple(each for each in (place.password, place.sentinel_password) if each)
+
+
 def parse_store_url(url: str) -> StoreUrl:
     """Read one of
 

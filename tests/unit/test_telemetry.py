@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from fleet import telemetry
 from fleet.errors import StoreUnavailable
 from fleet.settings import LogSettings
-from fleet.telemetry import LoopLag, RateLimited, setup_logging
+from fleet.telemetry import LoopLag, RateLimited, never_log, setup_logging
 
 log = logging.getLogger("fleet.test")
 
@@ -166,3 +167,39 @@ def test_lag_is_how_late_the_last_timer_ran_and_grows_during_a_hang() -> None:
     assert lag.value == pytest.approx(0.2)
     clock.now += 3.5
     assert lag.value == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("cannot reach redis://:s3cret@h:6379/0", "cannot reach redis://***@h:6379/0"),
+        ("redis+sentinel://u:p@a:1,b:2/s", "redis+sentinel://***@a:1,b:2/s"),
+        ("sent Authorization: Bearer abc.DEF-123= twice", "sent Authorization: Bearer *** twice"),
+        ("token tok-en-of-this-fleet seen", "token *** seen"),
+        ("mail a@b.c at http://h:1/x", "mail a@b.c at http://h:1/x"),
+    ],
+)
+def test_secrets_are_struck_out(
+    form: str, text: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should one get into the text of an error; in the event, the keys and tracebacks."""
+    monkeypatch.setattr(telemetry, "_never", set())
+    never_log("tok-en-of-this-fleet", "short")
+    out = _console(format=form)
+    try:
+        raise ValueError(text)
+    except ValueError:
+        log.exception("failed", extra={"said": text})
+    told = out.getvalue()
+    assert shown in told
+    assert (text in told) is (text == shown)
+
+
+def test_a_short_secret_is_not_struck_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be in half the lines."""
+    monkeypatch.setattr(telemetry, "_never", set())
+    never_log("", "epp")
+    out = _console()
+    log.warning("epp up")
+    assert "epp up" in out.getvalue()

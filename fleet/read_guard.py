@@ -18,8 +18,9 @@ from fleet.kube.read_access import Allowed, Decides, Forbidden, Stranger
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 READS: Final = frozenset({"GET", "HEAD"})
-UNGUARDED: Final = frozenset({"/healthz", "/readyz", "/debug/holds"})
-"""Routes that anybody may GET, and one that takes the fleet's token alone and looks itself."""
+UNGUARDED: Final = frozenset({"/healthz", "/readyz", "/debug/holds", "/", "/page/{file}"})
+"""Routes that anybody may GET: probes, one that takes the fleet's token alone and looks itself, and
+the files of the coordinators' page, which hold nothing of the fleet."""
 
 METRICS: Final = "/metrics"
 PREFIX: Final = "/epp-fleet"

@@ -48,7 +48,8 @@ class MapDocument(msgspec.Struct, frozen=True):
 class WorkerDocument(msgspec.Struct, frozen=True):
     """One worker. `load` is its ext_proc streams per second, smoothed over about 10 s; `epoch` and
     `version` are the highest that it has seen; `why` names every signal that made it suspect or
-    dead, with its age, and is empty for whoever is well."""
+    dead, with its age, and is empty for whoever is well; `weight` is its share of the ring relative
+    to others, `build` the version of its program."""
 
     id: str
     incarnation: str
@@ -65,6 +66,11 @@ class WorkerDocument(msgspec.Struct, frozen=True):
     version: int
     loop_lag_ms: float
     why: str = ""
+    weight: int = 1
+    streams_open: int = 0
+    zone: str = ""
+    node: str = ""
+    build: str = ""
 
 
 class WorkersDocument(msgspec.Struct, frozen=True):
@@ -79,6 +85,11 @@ def timestamp(wall: float) -> str:
     return datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
+def leader_document(leader: LeaderInfo | None) -> LeaderDocument | None:
+    """Who leads, if anybody does."""
+    return None if leader is None else LeaderDocument(leader.id, leader.http)
+
+
 def map_document(shard_map: ShardMap, leader: LeaderInfo | None) -> MapDocument:
     """The map, its pools ordered by namespace and name.
 
@@ -87,7 +98,7 @@ def map_document(shard_map: ShardMap, leader: LeaderInfo | None) -> MapDocument:
     """
     rows: list[tuple[PoolRef, PoolDocument]] = []
     for placement in shard_map.placements.values():
-        rows.extend(_pool_rows(placement))
+        rows.extend(pool_rows(placement))
     rows.sort(key=lambda row: row[0])
     return MapDocument(
         format=FORMAT,
@@ -95,12 +106,13 @@ def map_document(shard_map: ShardMap, leader: LeaderInfo | None) -> MapDocument:
         epoch=shard_map.version.epoch,
         version=shard_map.version.version,
         published_at=timestamp(shard_map.published_at),
-        leader=None if leader is None else LeaderDocument(leader.id, leader.http),
+        leader=leader_document(leader),
         pools=[row for _, row in rows],
     )
 
 
-def _pool_rows(placement: Placement) -> list[tuple[PoolRef, PoolDocument]]:
+def pool_rows(placement: Placement) -> list[tuple[PoolRef, PoolDocument]]:
+    """The pools of one placement."""
     group, since = str(placement.group), timestamp(placement.since)
     return [
         (
@@ -124,10 +136,11 @@ def _pool_rows(placement: Placement) -> list[tuple[PoolRef, PoolDocument]]:
 
 def workers_document(members: Sequence[MemberStatus]) -> WorkersDocument:
     """The workers, in the given order."""
-    return WorkersDocument(FORMAT, [_worker(each) for each in members])
+    return WorkersDocument(FORMAT, [worker_document(each) for each in members])
 
 
-def _worker(status: MemberStatus) -> WorkerDocument:
+def worker_document(status: MemberStatus) -> WorkerDocument:
+    """One worker."""
     member = status.member
     return WorkerDocument(
         id=member.id,
@@ -145,4 +158,9 @@ def _worker(status: MemberStatus) -> WorkerDocument:
         version=member.seen.version,
         loop_lag_ms=round(member.load.loop_lag_ms, 3),
         why=status.why,
+        weight=member.weight,
+        streams_open=member.load.streams_open,
+        zone=member.zone,
+        node=member.node,
+        build=member.version,
     )

@@ -42,6 +42,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except Exception:
         log.exception("request failed", extra={"method": request.method, "path": request.path})
         response = error_response(500, "internal", "the coordinator failed; see its log")
+    if response.prepared:
+        return response
     response.headers.setdefault("X-Content-Type-Options", "nosniff")
     return response
 

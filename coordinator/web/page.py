@@ -1,103 +1,90 @@
-"""Workers and shard map as a page: tables without scripts or outside assets, which reload."""
+"""The shard-map page: files that are the same for everybody, and say nothing of any fleet.
 
-from collections.abc import Iterable, Sequence
-from html import escape
+So they need no token where reads do: the page asks its reader for one. All that it shows it reads
+from the API; nothing is loaded from anywhere else, and markup in a name stays text.
+"""
 
-from coordinator.web.documents import MapDocument, PoolDocument, WorkerDocument
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
 
-REFRESH_SECONDS = 2
-MAX_ROWS = 1000
-"""A page is for eyes; the API has all pools."""
+from aiohttp import web
 
-SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+from coordinator.web.errors import error_response
 
-_STYLE = (
-    "body{font:14px system-ui,sans-serif;margin:2em;color-scheme:light dark}"
-    "table{border-collapse:collapse}th,td{text-align:left;padding:.2em .8em;"
-    "border-bottom:1px solid #8884}td{white-space:nowrap}"
-    ".unowned,.quarantined,.dead,.suspect{color:#c00;font-weight:bold}"
+SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
 )
-_LINKS = (
-    'As JSON: <a href="/api/v1/map">map</a>, <a href="/api/v1/workers">workers</a>. '
-    'For Prometheus: <a href="/metrics">metrics</a>.'
-)
-_WORKER_COLUMNS = ("Worker", "State", "Owned", "Stand-by", "Load", "Seen")
-_COLUMNS = ("Pool", "Group", "Phase", "Owner", "Stand-by", "Reason", "Since")
+
+FOLDER = Path(__file__).parent / "static"
+INDEX = "index.html"
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 
 
-def render(
-    document: MapDocument | None, coordinator: str, workers: Sequence[WorkerDocument] = ()
-) -> str:
-    """The whole page.
+class Asset(NamedTuple):
+    """One file as it is sent."""
 
-    Args:
-        document: None before the first map.
-        coordinator: id of the replica that answers.
-    """
-    body = "<p>No shard map yet.</p>" if document is None else _body(document, workers)
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}">'
-        f"<title>EPP Fleet</title><style>{_STYLE}</style></head><body>"
-        f"<h1>EPP Fleet: shard map</h1>{body}"
-        f"<p>Answered by {escape(coordinator)}. {_LINKS}</p></body></html>"
-    )
+    body: bytes
+    content_type: str
+    etag: str
 
 
-def _body(document: MapDocument, workers: Sequence[WorkerDocument]) -> str:
-    leader = "none" if document.leader is None else document.leader.id
-    shown, total = document.pools[:MAX_ROWS], len(document.pools)
-    pools = f"{total} pool" if total == 1 else f"{total} pools"
-    summary = (
-        f"<p>Fleet {escape(document.fleet)}, map {document.epoch}.{document.version} of "
-        f"{escape(document.published_at)}, leader {escape(leader)}, {pools}.</p>"
-    )
-    return (
-        f"{summary}{_missing(document)}"
-        f"{_table(_WORKER_COLUMNS, map(_worker_row, workers[:MAX_ROWS]))}{_more(len(workers))}<br>"
-        f"{_table(_COLUMNS, map(_row, shown))}{_more(total)}"
-    )
+def read_assets(folder: Path = FOLDER) -> dict[str, Asset]:
+    """The page's files by name; read once."""
+    return {
+        path.name: _asset(path.read_bytes(), path.suffix)
+        for path in sorted(folder.iterdir())
+        if path.suffix in _TYPES
+    }
 
 
-def _table(columns: Sequence[str], rows: Iterable[str]) -> str:
-    head = f"<thead>{_cells('th', columns)}</thead>"
-    return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"
+def _asset(body: bytes, suffix: str) -> Asset:
+    return Asset(body, _TYPES[suffix], hashlib.blake2s(body, digest_size=12).hexdigest())
 
 
-def _more(total: int) -> str:
-    return f"<p>{total - MAX_ROWS} more in the API.</p>" if total > MAX_ROWS else ""
+class Page:
+    """The handlers."""
 
+    def __init__(self, assets: Mapping[str, Asset] | None = None) -> None:
+        self._assets = read_assets() if assets is None else assets
 
-def _missing(document: MapDocument) -> str:
-    missing = sum(1 for pool in document.pools if not pool.owners)
-    return f'<p class="unowned">{missing} without owner.</p>' if missing else ""
+    def routes(self) -> list[web.AbstractRouteDef]:
+        """For the application's router."""
+        return [web.get("/", self.index), web.get("/page/{file}", self.file)]
 
+    async def index(self, request: web.Request) -> web.Response:
+        """The page."""
+        return self._send(request, INDEX)
 
-def _worker_row(worker: WorkerDocument) -> str:
-    values = (
-        worker.id,
-        f"{worker.state}: {worker.why}" if worker.why else worker.state,
-        str(worker.owned),
-        str(worker.standby),
-        f"{worker.load:.1f}",
-        f"{worker.epoch}.{worker.version}",
-    )
-    return _cells("td", values, escape(worker.state))
+    async def file(self, request: web.Request) -> web.Response:
+        """Its style, its modules, its icon."""
+        return self._send(request, request.match_info["file"])
 
-
-def _row(pool: PoolDocument) -> str:
-    values = (
-        f"{pool.namespace}/{pool.name}",
-        pool.group,
-        pool.phase,
-        ", ".join(pool.owners) or "none",
-        pool.standby or "none",
-        pool.reason,
-        pool.since,
-    )
-    return _cells("td", values, escape(pool.phase))
-
-
-def _cells(tag: str, values: Iterable[str], row_class: str = "") -> str:
-    cells = "".join(f"<{tag}>{escape(value)}</{tag}>" for value in values)
-    return f'<tr class="{row_class}">{cells}</tr>' if row_class else f"<tr>{cells}</tr>"
+    def _send(self, request: web.Request, name: str) -> web.Response:
+        asset = self._assets.get(name)
+        if asset is None:
+            return error_response(404, "not_found", f"the page has no file {name[:100]!r}")
+        headers = {
+            # Asked for every time, answered 304: a newer replica's page never mixes with an older.
+            "Cache-Control": "no-cache",
+            "ETag": f'"{asset.etag}"',
+            "Content-Security-Policy": SECURITY_POLICY,
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+        }
+        known = {tag.value for tag in request.if_none_match or ()}
+        if known & {asset.etag, "*"}:
+            return web.Response(status=304, headers=headers)
+        headers["Content-Type"] = asset.content_type
+        return web.Response(body=asset.body, headers=headers)

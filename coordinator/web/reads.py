@@ -1,4 +1,4 @@
-"""GET: the map, the workers, the page, metrics and health. Any replica answers."""
+"""GET: the map, the workers, pools, metrics and health. Any replica answers."""
 
 import asyncio
 import hashlib
@@ -10,12 +10,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from coordinator.metrics.exposition import frozen
-from coordinator.view import View
+from coordinator.view import EndpointsUnknown, UnknownPool, View
 from coordinator.web.documents import FORMAT, MapDocument, map_document, workers_document
+from coordinator.web.endpoints import endpoints_document
 from coordinator.web.errors import error_response, not_now
 from coordinator.web.explaining import explain_document
 from coordinator.web.history import asked_of, groups_of, history_document, to_read
-from coordinator.web.page import SECURITY_POLICY, render
 from coordinator.web.planning import plan_document, question_of
 from coordinator.whatif import NoSuchWorker, what_if
 from fleet.errors import FormatError, StoreUnavailable
@@ -65,10 +65,10 @@ class Reads:
     def routes(self) -> list[web.AbstractRouteDef]:
         """For the application's router."""
         return [
-            web.get("/", self.page),
             web.get("/api/v1/map", self.map),
             web.get("/api/v1/workers", self.workers),
             web.get("/api/v1/pools/{namespace}/{name}", self.explain),
+            web.get("/api/v1/pools/{namespace}/{name}/endpoints", self.endpoints),
             web.get("/api/v1/plan", self.plan),
             web.get("/api/v1/history", self.history),
             web.get("/metrics", self.metrics),
@@ -117,6 +117,18 @@ class Reads:
         document = explain_document(
             explained, leader=self._view.leader(), answered_by=self._view.id
         )
+        return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
+
+    async def endpoints(self, request: web.Request) -> web.Response:
+        """One pool's endpoints and their last metrics, by its owner's word."""
+        ref = PoolRef(request.match_info["namespace"], request.match_info["name"])
+        try:
+            told = await self._view.endpoints(ref)
+        except UnknownPool:
+            return self._unknown(ref)
+        except EndpointsUnknown as error:
+            return not_now("no_endpoints", str(error))
+        document = endpoints_document(told, answered_by=self._view.id)
         return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
 
     def _unknown(self, ref: PoolRef) -> web.Response:
@@ -173,17 +185,6 @@ class Reads:
             asked, shard_map, moves, leader=self._view.leader(), answered_by=self._view.id
         )
         return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
-
-    async def page(self, request: web.Request) -> web.Response:
-        """The shard map for people."""
-        rendered = await self._current()
-        workers = workers_document(self._view.members()).workers
-        text = render(None if rendered is None else rendered.document, self._view.id, workers)
-        return web.Response(
-            text=text,
-            content_type="text/html",
-            headers={"Content-Security-Policy": SECURITY_POLICY},
-        )
 
     async def metrics(self, request: web.Request) -> web.Response:
         """The registry, in the form the scraper asks for; one page at a time is written."""

@@ -6,6 +6,8 @@ from prometheus_client import CollectorRegistry
 from coordinator.view import View
 from coordinator.web.commands import Commands
 from coordinator.web.errors import MAX_BODY_BYTES, errors_as_json
+from coordinator.web.events import Events
+from coordinator.web.page import Page
 from coordinator.web.reads import Reads
 from fleet.errors import FleetError, SettingsError
 from fleet.http_listener import HttpListener, listen_http
@@ -33,7 +35,10 @@ def application(
     """The whole HTTP side over `view`."""
     guards = [] if access is None else [read_guard(access, token)]
     app = web.Application(middlewares=[errors_as_json, *guards], client_max_size=MAX_BODY_BYTES)
-    app.add_routes([*Reads(view, registry).routes(), *Commands(view, token).routes()])
+    events = Events(view)
+    app.on_shutdown.append(events.close)
+    app.add_routes([*Page().routes(), *Reads(view, registry).routes(), *events.routes()])
+    app.add_routes(Commands(view, token).routes())
     return app
 
 

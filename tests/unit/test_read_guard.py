@@ -92,7 +92,15 @@ class FakeWorker:
 
 
 PATHS = {
-    "coordinator": ["/", "/metrics", "/api/v1/map", "/api/v1/workers", "/api/v1/pools/ns/a"],
+    "coordinator": [
+        "/metrics",
+        "/api/v1/map",
+        "/api/v1/workers",
+        "/api/v1/pools/ns/a",
+        "/api/v1/pools/ns/a/endpoints",
+        "/api/v1/plan",
+        "/api/v1/history",
+    ],
     "worker": ["/metrics"],
 }
 
@@ -108,6 +116,14 @@ async def port(request: pytest.FixtureRequest) -> AsyncIterator[Guarded]:
 async def coordinator() -> AsyncIterator[Guarded]:
     async with guarded("coordinator") as found:
         yield found
+
+
+async def test_the_page_itself_is_open(coordinator: Guarded) -> None:
+    """It holds nothing of the fleet, and asks its reader for a token; its events need one."""
+    for path in ("/", "/page/app.js", "/page/style.css"):
+        assert await coordinator.status(path) == 200
+    assert await coordinator.status("/api/v1/events") == 401
+    assert coordinator.kube.calls() == []
 
 
 @pytest.mark.parametrize("program", sorted(PATHS))

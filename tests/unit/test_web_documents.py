@@ -5,7 +5,6 @@ from dataclasses import replace
 import msgspec
 
 from coordinator.web.documents import map_document, timestamp, workers_document
-from coordinator.web.page import MAX_ROWS, render
 from fleet.model import (
     Addresses,
     EpochVersion,
@@ -115,6 +114,10 @@ def test_the_workers_document() -> None:
         addresses=Addresses("h:9002", "h:9003", "h:9004", "h:9090"),
         seen=EpochVersion(3, 16),
         load=Load(streams_per_second=12.3456, streams_open=4, loop_lag_ms=0.25),
+        weight=3,
+        zone="z",
+        node="n",
+        version="1.2",
     )
     found = workers_document(
         [
@@ -138,6 +141,11 @@ def test_the_workers_document() -> None:
         "version": 16,
         "loop_lag_ms": 0.25,
         "why": "",
+        "weight": 3,
+        "streams_open": 4,
+        "zone": "z",
+        "node": "n",
+        "build": "1.2",
     }
     dead = {
         **alive,
@@ -148,60 +156,3 @@ def test_the_workers_document() -> None:
         "why": "pod gone",
     }
     assert as_json(found) == {"format": 1, "workers": [alive, dead]}
-
-
-def test_the_page_escapes_all_that_it_shows() -> None:
-    """Names come from others."""
-    evil = "<script>alert('x')</script>"
-    found = shard_map(placement("s", evil, owners=(evil,)))
-    text = render(map_document(found, LeaderInfo(evil, "", "")), evil)
-    assert "<script" not in text
-    assert text.count("&lt;script&gt;") == 4
-
-
-def test_the_page_shows_what_is_where() -> None:
-    """And needs nothing from anywhere else."""
-    text = render(map_document(shard_map(placement("s", "a")), LEADER), "coordinator-1")
-    assert "<td>ns1/a</td><td>ns1/s:9002</td><td>owned</td><td>worker-0</td>" in text
-    assert "Fleet default, map 3.17 of 2023-11-14T22:13:20.062Z" in text
-    assert "http" not in text.replace("http-equiv", "")
-    assert "without owner" not in text
-    for path in ("/api/v1/map", "/api/v1/workers", "/metrics"):
-        assert f'<a href="{path}">' in text
-    assert "No shard map yet" in render(None, "coordinator-1")
-
-
-def test_the_page_shows_the_workers_too() -> None:
-    """What each owns, and of whom is unwell why; their words are escaped as all others."""
-    addresses = Addresses("h:9002", "h:9003", "h:9004", "h:9090")
-    load = Load(streams_per_second=12.3456, streams_open=4, loop_lag_ms=0.25)
-    member = Member(
-        id="worker-0", incarnation="i", addresses=addresses, seen=EpochVersion(3, 16), load=load
-    )
-    found = workers_document(
-        [
-            MemberStatus(member, MemberState.ALIVE, None, 2, 1),
-            MemberStatus(member, MemberState.DEAD, Signal.POD_GONE, 0, 0, "<b>gone"),
-        ]
-    )
-    text = render(map_document(shard_map(placement("s", "a")), LEADER), "c", found.workers)
-    alive = "<td>worker-0</td><td>alive</td><td>2</td><td>1</td><td>12.3</td><td>3.16</td>"
-    assert f'<tr class="alive">{alive}</tr>' in text
-    assert '<tr class="dead"><td>worker-0</td><td>dead: &lt;b&gt;gone</td><td>0</td>' in text
-    assert ", 1 pool.</p>" in text
-
-
-def test_the_page_counts_what_has_no_owner() -> None:
-    """Above the table, for it may be anywhere in it."""
-    lost = placement("s", "b", "c", owners=())
-    text = render(map_document(shard_map(placement("r", "a"), lost), LEADER), "c")
-    assert "2 without owner." in text
-    assert text.index("2 without owner.") < text.index("<table>")
-
-
-def test_the_page_is_bounded() -> None:
-    """It says how many pools it leaves out."""
-    pools = [f"p{number}" for number in range(MAX_ROWS + 5)]
-    text = render(map_document(shard_map(placement("s", *pools)), LEADER), "c")
-    assert text.count("<td>ns1/p") == MAX_ROWS
-    assert "5 more in the API." in text

@@ -13,12 +13,19 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from coordinator.explain import Explained
 from coordinator.ownership import Refused
-from coordinator.view import DrainConflict, NotLeading, UnknownWorker
+from coordinator.view import (
+    DrainConflict,
+    EndpointsUnknown,
+    NotLeading,
+    UnknownPool,
+    UnknownWorker,
+)
 from coordinator.web import Web, start_web
 from coordinator.web import commands as commands_module
 from coordinator.whatif import Premises
+from fleet.control.endpoint_messages import EndpointRow, PoolEndpoints
 from fleet.errors import FleetError, SettingsError, StoreUnavailable
-from fleet.model import EpochVersion, LeaderInfo, MemberStatus, PoolRef, ShardMap
+from fleet.model import EpochVersion, Hold, LeaderInfo, MemberStatus, PoolRef, ShardMap
 from fleet.store.contract import Move
 
 TOKEN = "s3cret"
@@ -46,19 +53,45 @@ class FakeView:
     skips: tuple[str, ...] = ()
     basis: Premises | None = None
     past: tuple[Move, ...] = ()
+    workers: tuple[MemberStatus, ...] = ()
+    told: dict[PoolRef, PoolEndpoints | Exception] = field(default_factory=dict)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    seen: int = 0
+    leads: bool = False
     no_moves: Exception | None = None
 
     def shard_map(self) -> ShardMap | None:
         return self.map
 
     def members(self) -> Sequence[MemberStatus]:
-        return ()
+        return self.workers
 
     def leader(self) -> LeaderInfo | None:
         return self.who
 
     def leading(self) -> bool:
-        return False
+        return self.leads
+
+    def revision(self) -> int:
+        return self.seen
+
+    async def after(self, revision: int) -> None:
+        while self.seen == revision:
+            await self.news.wait()
+
+    def change(self, **fields: Any) -> None:
+        """Set fields, and tell whoever waits."""
+        for name, value in fields.items():
+            setattr(self, name, value)
+        self.seen += 1
+        self.news.set()
+        self.news = asyncio.Event()
+
+    async def endpoints(self, ref: PoolRef) -> PoolEndpoints:
+        told = self.told.get(ref, UnknownPool(str(ref)))
+        if isinstance(told, Exception):
+            raise told
+        return told
 
     def explain(self, ref: PoolRef) -> Explained | None:
         return self.explained.get(ref)
@@ -277,12 +310,72 @@ async def test_metrics_are_those_of_the_registry(served: Served) -> None:
 
 
 async def test_the_page(served: Served) -> None:
-    """HTML that may load nothing."""
-    served.view.map = empty_map(1)
+    """HTML that may load only its own files, none of which any other site may show."""
     status, text, headers = await served.ask("GET", "/")
     assert (status, text[:15]) == (200, "<!doctype html>")
-    assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+    policy = headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
     assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert "://" not in text
+
+
+async def test_the_pages_files(served: Served) -> None:
+    """By type, asked for every time and sent once; nothing else of the disk is."""
+    for name, kind in (("app.js", "text/javascript"), ("style.css", "text/css")):
+        status, text, headers = await served.ask("GET", f"/page/{name}")
+        assert (status, headers["Content-Type"]) == (200, f"{kind}; charset=utf-8")
+        assert headers["Cache-Control"] == "no-cache"
+        tag = {"If-None-Match": headers["ETag"]}
+        status, text, again = await served.ask("GET", f"/page/{name}", headers=tag)
+        assert (status, text, again["ETag"]) == (304, "", headers["ETag"])
+    for name in ("nothing.js", "..%2Fpage.py", "index.html/x"):
+        assert (await served.error("GET", f"/page/{name}"))[0] == 404
+
+
+async def test_a_pools_endpoints(served: Served) -> None:
+    """As the owner tells them; 404 for no pool, 503 that says why it cannot be told."""
+    ref = PoolRef("acme", "red")
+    row = EndpointRow("red-0", "10.0.0.1:8000", True, 3.0, 1.0, 0.5, 1250, 4, 2, True)
+    served.view.told[ref] = PoolEndpoints(
+        "default", "worker-0", "i", "acme", "red", Hold.OWNER, (row,), 7, 5, 1.5
+    )
+    status, body, _ = await served.ask("GET", "/api/v1/pools/acme/red/endpoints")
+    assert (status, body) == (
+        200,
+        {
+            "format": 1,
+            "namespace": "acme",
+            "name": "red",
+            "worker": "worker-0",
+            "hold": "owner",
+            "total": 7,
+            "ready": 5,
+            "requests_per_second": 1.5,
+            "endpoints": [
+                {
+                    "pod": "red-0",
+                    "address": "10.0.0.1:8000",
+                    "ready": True,
+                    "running": 3.0,
+                    "waiting": 1.0,
+                    "kv_usage": 0.5,
+                    "age_seconds": 1.25,
+                    "inflight": 4,
+                    "failed_scrapes": 2,
+                    "refused": True,
+                }
+            ],
+            "answered_by": "coordinator-0",
+        },
+    )
+    assert (await served.error("GET", "/api/v1/pools/acme/x/endpoints"))[0] == 404
+    served.view.told[ref] = EndpointsUnknown("worker-0, the owner: no answer within 1 s")
+    status, body, headers = await served.ask("GET", "/api/v1/pools/acme/red/endpoints")
+    assert (status, body["error"]["code"], headers["Retry-After"]) == (503, "no_endpoints", "1")
+    assert body["error"]["message"] == "worker-0, the owner: no answer within 1 s"
 
 
 async def test_a_port_that_is_taken_is_named(served: Served) -> None:

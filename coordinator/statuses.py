@@ -5,28 +5,41 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from coordinator.planning.differences import differing
 from coordinator.verdicts import Judged
-from fleet.model import MemberState, MemberStatus, ShardMap
+from fleet.model import GroupKey, MemberState, MemberStatus, Placement, ShardMap
 
 log = logging.getLogger(__name__)
 
 
 class Holdings:
-    """How many groups each worker owns and stands by for; counted once per map."""
+    """How many groups each worker owns and stands by for; of each map, what differs is counted."""
 
     def __init__(self) -> None:
-        self._map: ShardMap | None = None
+        self._placements: Mapping[GroupKey, Placement] = {}
         self._owned: Counter[str] = Counter()
         self._standby: Counter[str] = Counter()
 
     def of(self, shard_map: ShardMap | None) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """Owned and stood-by groups by worker id."""
-        if shard_map is not self._map:
-            self._map = shard_map
-            placements = () if shard_map is None else shard_map.placements.values()
-            self._owned = Counter(owner for p in placements for owner in p.owners)
-            self._standby = Counter(p.standby for p in placements if p.standby is not None)
+        before = self._placements
+        after = {} if shard_map is None else shard_map.placements
+        if before is not after:
+            self._placements = after
+            changed, gone = differing(before, after)
+            for group in (*changed, *gone):
+                self._count(before.get(group), -1)
+            for group in changed:
+                self._count(after[group], 1)
         return self._owned, self._standby
+
+    def _count(self, placement: Placement | None, by: int) -> None:
+        if placement is None:
+            return
+        for owner in placement.owners:
+            self._owned[owner] += by
+        if placement.standby is not None:
+            self._standby[placement.standby] += by
 
 
 def statuses(

@@ -17,9 +17,9 @@ from coordinator.leader.linkset import Links
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.leader.storing import Storing
 from coordinator.metrics.leading import TermFigures
-from coordinator.planning import Change, shares_of
+from coordinator.planning import Change
 from coordinator.planning.facts import CANCELLED, DONE, GAINER_DEAD
-from coordinator.planning.shares import Entries
+from coordinator.planning.shares import Shares
 from fleet.clock import Clock
 from fleet.model import Reason, RingSpec, ShardMap, Share
 from fleet.store.contract import Move, Publication
@@ -52,7 +52,7 @@ class Publisher:
         self._figures = figures or TermFigures()
         self._clock = clock
         self._shares: Mapping[str, Share] = {}
-        self._entries: Entries = {}
+        self._next = Shares()
 
     async def publish(
         self, shard_map: ShardMap, ring: RingSpec, changes: Sequence[Change], *, whole: bool
@@ -68,24 +68,16 @@ class Publisher:
         """
         self._term()
         began = self._clock.monotonic()
-        shares = shares_of(shard_map, self._entries)
-        changed = {
-            worker
-            for worker, share in shares.items()
-            if whole or not _same(self._shares.get(worker), share)
-        }
+        shares, changed = self._next.next(shard_map, whole=whole)
         publication = Publication(
             shard_map,
             ring,
-            {worker: shares[worker] for worker in changed},
+            {worker: shares[worker] for worker in shares if worker in changed},
             removed_shares=[worker for worker in self._shares if worker not in shares],
             moves=self._moves(changes, shard_map),
         )
         await self._store.write(publication)
-        self._shares = {
-            worker: share if worker in changed else self._shares[worker]
-            for worker, share in shares.items()
-        }
+        self._shares = shares
         self._figures.sent(shard_map.version, changed, began)
         renewed = whole and not changes  # of a new term, or after a doubt: nothing has begun
         relieves = renewed or any(change.source for change in changes)
@@ -153,11 +145,3 @@ def _deceased(change: Change) -> str:
     if change.outcome == GAINER_DEAD:
         return change.target
     return change.source if change.reason is Reason.OWNER_DEAD else ""
-
-
-def _same(known: Share | None, share: Share) -> bool:
-    return (
-        known is not None
-        and known.incarnation == share.incarnation
-        and known.entries == share.entries
-    )

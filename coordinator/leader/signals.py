@@ -24,6 +24,11 @@ MAX_RATE = 1e9
 """Streams per second; a report above it (or not a number) is an error of the reporter."""
 
 
+GATHER_SECONDS = 0.01
+"""Acknowledgements of a map come from seventy workers within a few hundredths of a second, and each
+look at them takes milliseconds and may make another map: one that asks for no hurry waits this long
+for others."""
+
 COUNT_SECONDS = 2.0
 """A worker's rates that stay the same to the last digit, as at rest, are counted this often."""
 
@@ -62,21 +67,26 @@ class Signals:
         self._clock = clock
         self._figures = figures or TermFigures()
         self._wake = asyncio.Event()
+        self._urgent = asyncio.Event()
 
     # -- waiting --------------------------------------------------------------------------------
 
     def wake(self) -> None:
         """Have the leader look now."""
+        self._urgent.set()
         self._wake.set()
 
     async def woken(self, seconds: float) -> None:
-        """Return after the next `wake`, or after `seconds`."""
+        """Return after the next `wake`, or after `seconds`; a while after an acknowledgement."""
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
+                async with asyncio.timeout(GATHER_SECONDS):
+                    await self._urgent.wait()
         except TimeoutError:
             pass
         self._wake.clear()
+        self._urgent.clear()
 
     async def listen(self, seconds: float) -> None:
         """Tell membership every so often that this process runs, until cancelled: what passes
@@ -113,11 +123,13 @@ class Signals:
         )
         told = Told(report.version, self._held(member.id, report))
         self._figures.acknowledged(member.id, report.version, self._clock.monotonic())
-        changed = self.told.get(member.id) != told or current.draining != report.draining
+        changed = self.told.get(member.id) != told
         self.told[member.id] = told
         self.saw(report.seen)
-        if changed:
+        if current.draining != report.draining:
             self.wake()
+        elif changed:
+            self._wake.set()
 
     def _held(self, worker: str, report: Report) -> Mapping[GroupKey, Held]:
         """What it holds; the same object as long as its reports say the same. Nearly all do: a

@@ -6,7 +6,8 @@ something is pending or waits its turn. So as long as nothing is, and all else t
 is as it was, it is not made again.
 
 While groups move, each report may be the one that they wait for. All groups that are where they
-shall be stay there as long as targets, groups and survivors do: only the others are looked at.
+shall be stay there as long as their targets, the groups and the survivors do: only the others are
+looked at.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ class Stillness:
         if last is not None and self._placements == targets.placements and _same(last, at):
             return Next(None, (), {})
         alive = survivors(at.previous, at.peers)
-        outcome = plan(at, targets.of, self._among(at, alive, targets.placements))
+        outcome = plan(at, targets.of, self._among(at, alive, targets))
         rests = outcome.shard_map is None and not outcome.pending
         # Reports are kept as they are now: the mapping itself goes on changing.
         still = rests and outcome.backlog == NO_BACKLOG
@@ -57,14 +58,20 @@ class Stillness:
         return outcome
 
     def _among(
-        self, at: Situation, alive: frozenset[str], targets: int
+        self, at: Situation, alive: frozenset[str], targets: Targets
     ) -> Sequence[GroupKey] | None:
         """The groups that need a look; None = all. A map that was not published is not known."""
         last = self._looked
         if last is None or at.previous is None or at.groups is not last.groups:
             return None
-        known = at.previous.placements is last.placements
-        return last.open if known and targets == last.targets and alive == last.alive else None
+        if at.previous.placements is not last.placements or alive != last.alive:
+            return None
+        if targets.placements == last.targets:
+            return last.open
+        if targets.changed is None or targets.placements != last.targets + 1:
+            return None
+        wanted = targets.changed.union(last.open)
+        return [group for group in at.groups if group in wanted]
 
 
 def _same(last: Situation, at: Situation) -> bool:

@@ -45,6 +45,8 @@ class Targets:
     Attributes:
         placements: how many there were that differ from the one before: whatever `of` says stays
             until the next.
+        changed: the only groups of which `of` says something else since the last of them; None =
+            any may.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Targets:
         self._pins: Mapping[GroupKey, Pin] | None = None
         self._placed = 0.0
         self.placements = 0
+        self.changed: frozenset[GroupKey] | None = None
         self._pace = BalancePace(settings)
         self._rollout = RolloutWatch(settings)
         self._quarantine = Quarantine(settings)
@@ -142,13 +145,12 @@ class Targets:
             self._pace.moved(now)
         self._cap = plan.cap
         before, self._input = self._input, given
-        if (
-            decisions != self._decisions
-            or before is None
-            or before.quarantined != given.quarantined
-        ):
+        changed = _changed(self._decisions, decisions)
+        same_wards = before is not None and before.quarantined == given.quarantined
+        if changed is None or changed or not same_wards:
             self._decisions = decisions
             self.placements += 1
+            self.changed = changed if same_wards else None
         self._groups, self._pins, self._placed = groups, pins, now
 
     def _read(
@@ -179,7 +181,22 @@ class Targets:
         if decision is None:
             return _NOWHERE
         quarantined = self._input is not None and group in self._input.quarantined
-        return Target(decision.owner, decision.standby, decision.reason, quarantined)
+        return _target(decision.owner, decision.standby, decision.reason, quarantined)
+
+
+_target = lru_cache(maxsize=1 << 16)(Target)
+"""Ten thousand groups go to a few thousand pairs of workers: one target serves each."""
+
+
+def _changed(
+    before: Mapping[GroupKey, Decision], after: Mapping[GroupKey, Decision]
+) -> frozenset[GroupKey] | None:
+    """The groups that are decided otherwise; None if they are not the same groups."""
+    if before.keys() != after.keys():
+        return None
+    # Most are the very same object: see `fleet.placement.plan`.
+    other = [group for group, decision in after.items() if before[group] is not decision]
+    return frozenset(group for group in other if before[group] != after[group])
 
 
 @lru_cache(maxsize=1 << 14)

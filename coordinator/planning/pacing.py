@@ -11,9 +11,10 @@ First placements and fail-overs are never paced: nobody serves these groups mean
 """
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from coordinator.planning.facts import Backlog, Peer
-from fleet.model import GroupKey, ShardMap
+from fleet.model import GroupKey, Placement, ShardMap
 
 MAX_OPENING = 256
 """Groups that may move towards one worker at once: 20-30 ms of its loop."""
@@ -30,8 +31,15 @@ class Pacing:
     """The moves of one plan. Times are monotonic seconds."""
 
     def __init__(
-        self, previous: ShardMap | None, backlog: Backlog, *, now: float, deadline: float
+        self,
+        previous: ShardMap | None,
+        backlog: Backlog,
+        *,
+        now: float,
+        deadline: float,
+        among: Iterable[GroupKey] | None = None,
     ) -> None:
+        """`among` are all groups of which some may be moving; None = all of `previous`."""
         self._known = backlog
         self._now = now
         self._deadline = deadline
@@ -41,8 +49,10 @@ class Pacing:
             for life, since in backlog.stalled.items()
             if now - since < STALL_DEADLINES * deadline
         }
-        placements = () if previous is None else previous.placements.values()
-        moving = Counter(p.moving_to for p in placements if p.moving_to is not None)
+        placements: Mapping[GroupKey, Placement] = {} if previous is None else previous.placements
+        looked = placements if among is None else among
+        at = (placements[group].moving_to for group in looked if group in placements)
+        moving = Counter(gainer for gainer in at if gainer is not None)
         self._room = {
             worker: MAX_OPENING - count if count <= REFILL else 0
             for worker, count in moving.items()

@@ -1,7 +1,9 @@
 """From a map to its workers' shares, and back: what they hold becomes a map again."""
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from coordinator.planning.differences import differing
 from fleet.model import (
     GroupKey,
     Hold,
@@ -16,43 +18,95 @@ from fleet.model import (
     ShareEntry,
 )
 
-Entries = dict[GroupKey, tuple[Placement, tuple[tuple[str, ShareEntry], ...]]]
-"""What each group's placement means for workers, by the placement that it follows from."""
+Entries = tuple[tuple[str, ShareEntry], ...]
+"""What one group's placement means for workers: each by its id."""
 
 
-def shares_of(shard_map: ShardMap, known: Entries | None = None) -> dict[str, Share]:
-    """The share of every worker of the map, in one pass (fleet.model.share_of is one worker's).
+def shares_of(shard_map: ShardMap) -> dict[str, Share]:
+    """The share of every worker of the map, in one pass (fleet.model.share_of is one worker's)."""
+    return dict(Shares().next(shard_map, whole=True).all)
 
-    Args:
-        known: filled here; with what an earlier call left in it, only placements that are other
-            objects now are looked at: 10,000 take 6 ms instead of 25.
+
+class Made(NamedTuple):
+    """The shares of a map.
+
+    Attributes:
+        all: by worker; one that is as it was is the very same object, of an earlier version.
+        changed: workers whose share is of this version.
     """
-    made: Entries = {}
-    entries: dict[str, list[ShareEntry]] = {worker: [] for worker in shard_map.incarnations}
-    for group, placement in shard_map.placements.items():
-        of_group = None if known is None else known.get(group)
-        if of_group is None or of_group[0] is not placement:
-            of_group = (placement, _entries_of(placement))
-        made[group] = of_group
-        for worker, entry in of_group[1]:
-            if worker in entries:
-                entries[worker].append(entry)
-    if known is not None:
-        known.clear()
-        known.update(made)
-    return {
-        worker: Share(
-            shard_map.fleet,
-            worker,
-            shard_map.incarnations[worker],
-            shard_map.version,
-            tuple(mine),
-        )
-        for worker, mine in entries.items()
-    }
+
+    all: Mapping[str, Share]
+    changed: frozenset[str]
 
 
-def _entries_of(placement: Placement) -> tuple[tuple[str, ShareEntry], ...]:
+class Shares:
+    """The shares of one map after another.
+
+    A map differs from the one before in a few groups: only what these mean is worked out, and only
+    the workers that they concern get another share. At 10,000 groups on 100 workers that is 1 ms
+    for each map; all anew is 25.
+    """
+
+    def __init__(self) -> None:
+        self._placements: Mapping[GroupKey, Placement] = {}
+        self._holders: dict[GroupKey, Entries] = {}
+        self._entries: dict[str, dict[GroupKey, ShareEntry]] = {}
+        self._shares: dict[str, Share] = {}
+
+    def next(self, shard_map: ShardMap, *, whole: bool) -> Made:
+        """The shares of `shard_map`.
+
+        Args:
+            whole: all of them are of its version, also those that are as they were.
+        """
+        touched = self._follow(shard_map.placements)
+        changed = set()
+        shares: dict[str, Share] = {}
+        for worker, incarnation in shard_map.incarnations.items():
+            share = self._shares.get(worker)
+            same = share is not None and share.incarnation == incarnation
+            if share is None or not same or whole or worker in touched:
+                entries = tuple(self._entries.get(worker, {}).values())
+                version = shard_map.version
+                share = Share(shard_map.fleet, worker, incarnation, version, entries)
+                changed.add(worker)
+            shares[worker] = share
+        self._shares = shares
+        return Made(shares, frozenset(changed))
+
+    def _follow(self, placements: Mapping[GroupKey, Placement]) -> set[str]:
+        """Work out what differs; returns the workers that have other groups now."""
+        changed, gone = differing(self._placements, placements)
+        touched: set[str] = set()
+        for group in gone:
+            self._hold(group, (), touched)
+            del self._holders[group]
+        for group in changed:
+            self._hold(group, _entries_of(placements[group]), touched)
+        self._placements = placements
+        return touched
+
+    def _hold(self, group: GroupKey, entries: Entries, touched: set[str]) -> None:
+        before = self._holders.get(group, ())
+        self._holders[group] = entries
+        if before == entries:
+            return
+        kept = {worker for worker, _ in entries}
+        for worker, _ in before:
+            if worker not in kept:
+                touched.add(worker)
+                mine = self._entries[worker]
+                del mine[group]
+                if not mine:
+                    del self._entries[worker]
+        for worker, entry in entries:
+            mine = self._entries.setdefault(worker, {})
+            if mine.get(group) != entry:
+                touched.add(worker)
+                mine[group] = entry
+
+
+def _entries_of(placement: Placement) -> Entries:
     owner = placement.owners[0] if placement.owners else None
     return tuple(
         (worker, ShareEntry(placement.group, hold, placement.pools, owner))

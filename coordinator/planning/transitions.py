@@ -353,10 +353,12 @@ def plan(at: Situation, target_of: TargetOf, among: Sequence[GroupKey] | None = 
 
     Args:
         target_of: what placement wants for a group; its workers must be in `at.peers`.
-        among: the only groups that may change (see `Next.open`), of those that `at.previous`
-            places, which are all of `at.groups`; None = any may.
+        among: the only groups that may change (see `Next.open`; whatever is under way is among
+            them), of those that `at.previous` places, which are all of `at.groups`; None = any may.
     """
-    pacing = Pacing(at.previous, at.backlog, now=at.now, deadline=at.move_deadline_seconds)
+    pacing = Pacing(
+        at.previous, at.backlog, now=at.now, deadline=at.move_deadline_seconds, among=among
+    )
     step = _Step(at, survivors(at.previous, at.peers), pacing)
     rest = {} if among is None or at.previous is None else at.previous.placements
     looked: Iterable[GroupKey] = at.groups if not rest or among is None else among

@@ -10,7 +10,7 @@ from coordinator.leader.linkset import Links
 from coordinator.leader.publishing import Publisher
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.planning import Change, shares_of
-from coordinator.planning.shares import Entries
+from coordinator.planning.shares import Shares
 from fleet.errors import StoreRefused, StoreUnavailable
 from fleet.model import (
     DeadMember,
@@ -22,6 +22,7 @@ from fleet.model import (
     Reason,
     RingSpec,
     ShardMap,
+    Share,
     share_of,
 )
 from fleet.store.contract import Publication
@@ -188,10 +189,11 @@ def test_shares_in_one_pass_are_the_shares_one_by_one() -> None:
 
 
 def test_shares_that_are_made_from_the_last_ones_are_the_same_as_from_nothing() -> None:
-    """Workers come, drain and die, groups move, come and go; what is no more is not kept."""
+    """Workers come, drain and die, groups move, come and go; what is no more is not kept, and
+    whoever has what it had before keeps the share that it had."""
     fleet = PlacedFleet(30)
-    known: Entries = {}
-    for step in ("a", "b", "c", "d", "-a", "e", "~b", "+", "-"):
+    shares, last = Shares(), dict[str, Share]()
+    for step in ("a", "b", "c", "d", "-a", "e", "~b", "+", "a", "-"):
         if step == "~b":
             fleet.draining.add("b")
         elif step == "-a":
@@ -204,5 +206,23 @@ def test_shares_that_are_made_from_the_last_ones_are_the_same_as_from_nothing() 
             fleet.add(step)
         while fleet.look():
             assert fleet.map is not None
-            assert shares_of(fleet.map, known) == shares_of(fleet.map)
-            assert known.keys() == fleet.map.placements.keys()
+            made, wanted = shares.next(fleet.map, whole=False), shares_of(fleet.map)
+            assert made.all.keys() == wanted.keys()
+            for worker, share in made.all.items():
+                found = {entry.group: entry for entry in share.entries}
+                assert found == {entry.group: entry for entry in wanted[worker].entries}
+                assert share.incarnation == wanted[worker].incarnation
+                kept = share is last.get(worker)
+                assert (worker in made.changed) != kept
+                assert kept or share.version == fleet.map.version
+            last = dict(made.all)
+            assert shares._holders.keys() == fleet.map.placements.keys()
+
+
+def test_all_shares_are_of_the_newest_version_where_it_is_asked_for() -> None:
+    """After a doubt; nothing else is different."""
+    shares = Shares()
+    shares.next(a_map(1, {"a": "w0"}), whole=False)
+    made = shares.next(a_map(2, {"a": "w0"}), whole=True)
+    assert made.changed == {"w0", "w1", "w2"}
+    assert made.all == shares_of(a_map(2, {"a": "w0"}))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from coordinator.leader.signals import Signals
+from coordinator.leader.signals import GATHER_SECONDS, Signals
 from coordinator.membership import Membership
 from fleet.clock import Clock, SystemClock
 from fleet.control.messages import HoldReport, Report
@@ -160,6 +160,28 @@ async def test_it_wakes_at_the_latest_after_the_tick() -> None:
     began = asyncio.get_running_loop().time()
     await world.signals.woken(0.25)
     assert asyncio.get_running_loop().time() - began == pytest.approx(0.25)
+
+
+@pytest.mark.looptime
+async def test_acknowledgements_are_gathered_for_a_moment() -> None:
+    """Seventy come at nearly the same time: one look is enough for those that do. Whatever else
+    happens is looked at without delay, also while they are gathered."""
+    world = World(LoopClock())
+    loop = asyncio.get_running_loop()
+    await world.signals.woken(1.0)
+    began = loop.time()
+    world.signals.reported(WORKER, report(synced=False))
+    await world.signals.woken(1.0)
+    assert loop.time() - began == pytest.approx(GATHER_SECONDS)
+    began = loop.time()
+    world.signals.reported(WORKER, report(synced=True))
+    loop.call_later(GATHER_SECONDS / 2, world.signals.wake)
+    await world.signals.woken(1.0)
+    assert loop.time() - began == pytest.approx(GATHER_SECONDS / 2)
+    began = loop.time()
+    world.signals.reported(WORKER, report(draining=True))
+    await world.signals.woken(1.0)
+    assert loop.time() == began
 
 
 @pytest.mark.looptime

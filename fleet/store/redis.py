@@ -21,6 +21,7 @@ from fleet.store import codec
 from fleet.store.contract import MAX_EPOCH, MAX_MOVES, Guard, Lease, MemberBeat, Move, Publication
 from fleet.store.faults import Faults
 from fleet.store.link import Link, Reply, Word
+from fleet.store.pieces import Pieces
 from fleet.store.scripts import script
 from fleet.store.sentinel import Sentinels
 
@@ -29,7 +30,9 @@ log = logging.getLogger(__name__)
 _LEASE_CONNECTIONS: Final = 2
 _DATA_CONNECTIONS: Final = 4
 _INLINE_GROUPS: Final = 200
-"""Above this a publication is packed by a thread: 10,000 groups take about 80 ms."""
+"""Above this a publication is packed by a thread: the first of 10,000 groups takes about 80 ms."""
+_SHARE_PIECE: Final = 8
+"""Groups that are packed together in a share: a few of its hundreds change at once."""
 _MAX_ENTRIES: Final = 10_000
 """About how many entries the audit stream keeps: one a publication, more if it has many moves."""
 _INLINE_BYTES: Final = 32 * 1024
@@ -67,6 +70,8 @@ class RedisStore:
         self._members, self._beats = self._key("members"), self._key("beats")
         self._unreadable: set[str] = set()
         self._holds = codec.KnownHolds()
+        self._map_pieces = Pieces()
+        self._share_pieces: dict[str, Pieces] = {}
         self._map, self._ring, self._moves = self._key("map"), self._key("ring"), self._key("moves")
 
     def errors(self) -> Mapping[str, int]:
@@ -144,9 +149,9 @@ class RedisStore:
     async def publish(self, guard: Guard, publication: Publication) -> None:
         """See `Store.publish`."""
         if len(publication.shard_map.placements) > _INLINE_GROUPS:
-            values = await asyncio.to_thread(_packed, publication)
+            values = await asyncio.to_thread(self._packed, publication)
         else:
-            values = _packed(publication)
+            values = self._packed(publication)
         keys = [self._leader, self._epoch, self._map, self._ring, self._moves]
         keys += [self._share_key(worker) for worker in publication.shares]
         keys += [self._share_key(worker) for worker in publication.removed_shares]
@@ -207,6 +212,19 @@ class RedisStore:
         if self._sentinels is not None:
             await self._sentinels.close()
 
+    def _packed(self, publication: Publication) -> list[Word]:
+        version, shares = publication.shard_map.version, publication.shares
+        values: list[Word] = [codec.encode_map(publication.shard_map, self._map_pieces)]
+        values += [codec.encode_ring(publication.ring, version), len(shares)]
+        for worker, share in shares.items():
+            pieces = self._share_pieces.setdefault(worker, Pieces(_SHARE_PIECE))
+            values.append(codec.encode_share(share, pieces))
+        for worker in publication.removed_shares:
+            self._share_pieces.pop(worker, None)
+        for entry in codec.encode_moves(publication.moves[-MAX_MOVES:]):
+            values += entry
+        return values
+
     def _key(self, name: str) -> str:
         return f"epp:{{{self._fleet}}}:{name}"
 
@@ -239,16 +257,6 @@ class RedisStore:
         """A value names what it is of: an answer to another question is never taken for it."""
         if got != wanted:
             raise FormatError(f"{key}: holds a value of {got!r}, not of {wanted!r}")
-
-
-def _packed(publication: Publication) -> list[Word]:
-    version = publication.shard_map.version
-    values: list[Word] = [codec.encode_map(publication.shard_map)]
-    values += [codec.encode_ring(publication.ring, version), len(publication.shares)]
-    values += [codec.encode_share(share) for share in publication.shares.values()]
-    for entry in codec.encode_moves(publication.moves[-MAX_MOVES:]):
-        values += entry
-    return values
 
 
 def _writer(guard: Guard) -> tuple[Word, ...]:

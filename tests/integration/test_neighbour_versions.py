@@ -4,6 +4,7 @@ leader and a fail-over: real coordinators, real workers, a real store.
 One side writes and reads as the version before or after ours does; see `tests.neighbour_versions`.
 """
 
+import dataclasses
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -123,9 +124,13 @@ def store_is_of(version: Version, patch: pytest.MonkeyPatch) -> None:
         shown = FORMAT if version is Version.BEFORE else FORMAT + 1
         return b"%d %s\n" % (shown, str(number).encode()) + zlib.compress(encoder.encode(document))
 
+    def pack_list(number: object, document: Any, field: str, items: Any, _: object) -> bytes:
+        return pack(number, dataclasses.replace(document, **{field: list(items)}))
+
     encoder = Encoder()
     patch.setattr(stored, "_encoder", encoder)
     patch.setattr(stored, "_pack", pack)
+    patch.setattr(stored, "_pack_list", pack_list)
 
 
 SIDES = {"workers": workers_are_of, "coordinators": coordinators_are_of, "store": store_is_of}

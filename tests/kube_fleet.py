@@ -40,7 +40,8 @@ LEAVE_SECONDS = 60.0
 _PORTS = {"ext_proc": 9002, "health": 9003, "internal": 9004, "http": 9090}
 _LABELS = {"app.kubernetes.io/name": "epp-fleet", "app.kubernetes.io/component": "worker"}
 _POOLS = "/apis/inference.networking.k8s.io/v1/namespaces/{}/inferencepools"
-_NODE = "node-of-workers"
+NODE = "node-of-workers"
+"""Where the workers' pods are."""
 
 
 class KubeFleet:
@@ -86,7 +87,7 @@ class KubeFleet:
         for account in (WORKER, COORDINATOR):
             path = await self.home.kubeconfig(self.api, self._folder, account)
             self._kubeconfigs[account] = str(path)
-        await make_node(self.api, _NODE)
+        await make_node(self.api, NODE)
         for _ in range(workers):
             await self._make_worker(ready=True)
         for _ in range(coordinators):
@@ -101,7 +102,7 @@ class KubeFleet:
         host = self.address_of(name).rpartition(":")[0]
         own = self._folder / "certificates" / "worker"
         await make_pod(
-            self.api, self.home.namespace, name, labels=_LABELS, ip=host, node=_NODE, ready=ready
+            self.api, self.home.namespace, name, labels=_LABELS, ip=host, node=NODE, ready=ready
         )
         settings: dict[str, dict[str, object]] = {
             "source": {"manifests": ""},
@@ -270,6 +271,10 @@ class KubeFleet:
         """What a tenant does; further keywords are fields of the pool's spec."""
         body = manifest_texts.pool(pool, self.tenant, **spec)
         return await self.api.create(_POOLS.format(self.tenant), body)
+
+    async def withdraw(self, pool: str) -> None:
+        """The tenant deletes it."""
+        await self.api.delete(f"{_POOLS.format(self.tenant)}/{pool}")
 
     async def pool(self, pool: str) -> Raw:
         """The pool as it is stored."""

@@ -194,7 +194,8 @@ class SliceEstate:
 
 
 @contextlib.contextmanager
-def _model_servers(folder: Path, servers: Sequence[ModelServer], speed: Speed) -> Iterator[None]:
+def model_servers(folder: Path, servers: Sequence[ModelServer], speed: Speed) -> Iterator[None]:
+    """They listen inside."""
     config = folder / "servers.json"
     write_config(config, ModelServersConfig(tuple(servers), speed))
     command = [sys.executable, "-m", "fleet.local.model_server", "--config", str(config)]
@@ -241,7 +242,7 @@ async def slice_estate(
             for pod in range(PODS)
         ]
         speed = Speed(token_seconds=token_seconds)
-        stack.enter_context(_model_servers(folder, servers, speed))
+        stack.enter_context(model_servers(folder, servers, speed))
         await _apply(fleet, by_ref, servers)
         http = await stack.enter_async_context(aiohttp.ClientSession())
         gateway = _gateway(folder, api, by_ref, servers)

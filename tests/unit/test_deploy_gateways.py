@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 
@@ -36,7 +36,7 @@ AUTHORITIES = {
 
 
 def documents(path: Path) -> list[Raw]:
-    return [each for each in yaml.safe_load_all(path.read_text()) if each]
+    return [dict(each) for each in yaml.safe_load_all(path.read_text()) if each]
 
 
 def everything() -> Iterator[tuple[Path, Raw]]:
@@ -48,7 +48,7 @@ def everything() -> Iterator[tuple[Path, Raw]]:
 def pools(name: str) -> list[Pool]:
     """The pools of a sample, as the fleet reads them."""
     found = []
-    for raw in documents(SAMPLES / name):
+    for raw in yaml.safe_load_all((SAMPLES / name).read_text()):
         identity = identify(raw)
         if identity is not None:
             pool = parse(identity, raw)

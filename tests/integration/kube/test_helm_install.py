@@ -95,7 +95,7 @@ async def test_a_release_comes_changes_and_goes(kube: KubeClient, release: Relea
 
 async def test_a_field_that_the_api_server_does_not_know_is_refused(release: Release) -> None:
     """So that the other test can fail: helm applies with strict field validation."""
-    bad = {"nodeAffinity": {"required": []}}
+    bad: Raw = {"nodeAffinity": {"required": []}}
     with pytest.raises(Refused, match="required"):
         await release.install(release.values(worker={"affinity": bad}))
 

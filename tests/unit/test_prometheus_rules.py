@@ -178,7 +178,8 @@ def test_dashboards_ask_for_what_there_is() -> None:
 
 def test_each_alert_is_tested_firing_and_not() -> None:
     """By tests/prometheus: each has a moment at which it fires and one at which it does not."""
-    fires, rests = set(), set()
+    fires: set[str] = set()
+    rests: set[str] = set()
     for path in UNIT_TESTS:
         for test in yaml.safe_load(path.read_text())["tests"]:
             for each in test.get("alert_rule_test", ()):

@@ -148,7 +148,7 @@ class Feed:
     def _place_after(self, known: str) -> int | None:
         if self._map is not None and known == str(self._map.version):
             return self._next
-        return next((n + 1 for n, _, mark in self._log if mark is not None and mark == known), None)
+        return next((n for n, _, since in self._log if since is not None and since == known), None)
 
     def _reset(self) -> bytes:
         version = (0, 0) if self._map is None else self._map.version
@@ -199,11 +199,10 @@ class Feed:
             return
         changes = await asyncio.to_thread(map_changes, old, new, self._view.leader())
         self._map = new
-        mark = str(new.version)
-        self._tell(
-            self._reset() if changes is None else event("map", changes, mark),
-            mark if changes is not None else None,
-        )
+        if changes is None:
+            self._tell(self._reset())
+        else:
+            self._tell(event("map", changes, str(new.version)), str(old.version))
 
     def _look_at_workers(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -216,8 +215,9 @@ class Feed:
         self._workers, self._workers_told = workers, now
         self._tell(event("workers", changed))
 
-    def _tell(self, what: bytes, mark: str | None = None) -> None:
-        self._log.append((self._next, what, mark))
+    def _tell(self, what: bytes, since: str | None = None) -> None:
+        """Add to the log what leads on from the map of version `since`, or from any."""
+        self._log.append((self._next, what, since))
         self._next += 1
         self._bytes += len(what)
         while len(self._log) > MAX_EVENTS or (self._bytes > MAX_LOG_BYTES and len(self._log) > 1):

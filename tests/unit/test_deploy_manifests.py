@@ -131,9 +131,9 @@ def test_only_the_monitors_are_of_a_foreign_kind() -> None:
         if isinstance(document, dict)
         and str(document.get("apiVersion")).startswith("monitoring.coreos.com/")
     ]
-    assert foreign == ["PodMonitor", "PodMonitor"]
+    assert foreign == ["PodMonitor", "PodMonitor", "PrometheusRule"]
     for name in OVERLAYS:
-        assert not of_kind(rendered(name), "PodMonitor")
+        assert not {*foreign} & {each["kind"] for each in rendered(name)}
 
 
 def test_what_refers_to_something_finds_it(objects: tuple[Raw, ...]) -> None:

@@ -33,6 +33,7 @@ COMPONENTS: dict[str, Values] = {
     "read-authorization": {"readAuthorization": {"enabled": True}},
     "pod-monitor": {"podMonitor": {"enabled": True}},
     "grafana-dashboards": {"grafanaDashboards": {"enabled": True}},
+    "prometheus-rules": {"prometheusRules": {"enabled": True}},
 }
 """By component, beside the overlay for the cluster."""
 
@@ -175,6 +176,7 @@ RICH: Values = {
     "certificates": {"from": "cert-manager", "certManager": {"issuerName": "corp"}},
     "networkPolicy": {"gateways": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]},
     "podMonitor": {"enabled": True, "tokenSecret": "reader", "labels": {"release": "prom"}},
+    "prometheusRules": {"enabled": True, "docs": "https://docs.corp/epp", "labels": {"p": "q"}},
     "grafanaDashboards": {"enabled": True},
 }
 
@@ -194,7 +196,7 @@ def test_the_programs_start_with_this(component: str, tmp_path: Path) -> None:
 )
 def test_every_object_is_valid(values: Values) -> None:
     """By the API's own schemas, strictly; none twice."""
-    foreign = {"PodMonitor", "Certificate", "Issuer"}
+    foreign = {"PodMonitor", "PrometheusRule", "Certificate", "Issuer"}
     objects = of_chart(values)
     for each in objects:
         if each["kind"] not in foreign:
@@ -206,7 +208,7 @@ def test_values_arrive(tmp_path: Path) -> None:
     """Each value of a rich set is where it belongs, under the other name."""
     objects = of_chart(RICH)
     names = {each["metadata"]["name"] for each in objects}
-    assert all(name.startswith("second-") for name in names)
+    assert all(name.startswith("second-") for name in names - {"second"})
     worker = only(objects, "Deployment", "second-worker")["spec"]
     pod = worker["template"]["spec"]
     assert worker["replicas"] == 7
@@ -242,6 +244,10 @@ def test_values_arrive(tmp_path: Path) -> None:
     assert policy["from"] == [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]
     for each in of_kind(objects, "Certificate"):
         assert each["spec"]["issuerRef"]["name"] == "corp"
+    alerts = only(objects, "PrometheusRule", "second")
+    assert alerts["metadata"]["labels"]["p"] == "q"
+    assert '"https://docs.corp/epp/runbook.md#eppfleetnoleader"' in json.dumps(alerts)
+    assert "example.com" not in json.dumps(alerts)
     monitor = only(objects, "PodMonitor", "second-worker")
     assert monitor["metadata"]["labels"]["release"] == "prom"
     assert "authorization" in monitor["spec"]["podMetricsEndpoints"][0]

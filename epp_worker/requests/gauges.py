@@ -4,14 +4,12 @@ Only the owner of a pool shows them, so that a sum over workers counts every end
 not known is not shown, and counts nowhere: it is not 0.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import fsum, sqrt
-from operator import attrgetter
 
 from epp_worker.requests.measures import PREFIX
 from epp_worker.requests.moment import HeldPool, Moment
 from epp_worker.requests.text import Family, escaped, labels
-from epp_worker.scheduling.endpoint import EndpointState
 
 PRODUCER = "inflight-load-producer"
 """The router's plugin that counts requests in flight."""
@@ -22,10 +20,10 @@ _OLD = {
     "ready_endpoints": "inference_pool_ready_pods",
 }
 
-_FIGURES: dict[str, tuple[Callable[[EndpointState], float | None], str]] = {
-    "kv_cache_utilization": (attrgetter("kv"), "KV cache in use, 0..1"),
-    "queue_size": (attrgetter("waiting"), "requests that wait in the model server"),
-    "running_requests": (attrgetter("running"), "requests being computed"),
+_FIGURES = {
+    "kv_cache_utilization": "KV cache in use, 0..1",
+    "queue_size": "requests that wait in the model server",
+    "running_requests": "requests being computed",
 }
 
 Samples = list[tuple[str, float]]
@@ -34,18 +32,20 @@ Samples = list[tuple[str, float]]
 def pool_families(moment: Moment) -> Iterator[str]:
     """The families of all owned pools."""
     owned = [(pool, _text(pool)) for pool in moment.pools if pool.owned]
-    for figure, (read, text) in _FIGURES.items():
-        means: Samples = []
-        spreads: Samples = []
-        for pool, name in owned:
-            known = [value for state in pool.endpoints if (value := read(state)) is not None]
+    means: dict[str, Samples] = {figure: [] for figure in _FIGURES}
+    spreads: dict[str, Samples] = {figure: [] for figure in _FIGURES}
+    for pool, name in owned:
+        for figure, known in _known(pool):
             if known:
                 mean = fsum(known) / len(known)
-                means.append((name, mean))
-                spread = fsum((value - mean) ** 2 for value in known) / len(known)
-                spreads.append((name, sqrt(spread)))
-        yield from _gauge(f"average_{figure}", f"Mean of: {text}.", means, moment)
-        yield from _gauge(f"std_dev_{figure}", f"Standard deviation of: {text}.", spreads, moment)
+                means[figure].append((name, mean))
+                spread = fsum([(value - mean) ** 2 for value in known]) / len(known)
+                spreads[figure].append((name, sqrt(spread)))
+    for figure, text in _FIGURES.items():
+        yield from _gauge(f"average_{figure}", f"Mean of: {text}.", means[figure], moment)
+        yield from _gauge(
+            f"std_dev_{figure}", f"Standard deviation of: {text}.", spreads[figure], moment
+        )
     ready: Samples = [(name, len(pool.endpoints)) for pool, name in owned]
     yield from _gauge("ready_endpoints", "Ready endpoints.", ready, moment)
     queues: Samples = []
@@ -67,6 +67,16 @@ def pool_families(moment: Moment) -> Iterator[str]:
     )
     yield from _gauge("inflight_requests", "Requests in flight.", requests, moment)
     yield from _gauge("inflight_tokens", "Tokens of prompts in flight.", tokens, moment)
+
+
+def _known(pool: HeldPool) -> tuple[tuple[str, list[float]], ...]:
+    """What is known of its endpoints, by figure. Written out: there are thousands of them."""
+    states = pool.endpoints
+    return (
+        ("kv_cache_utilization", [kv for state in states if (kv := state.kv) is not None]),
+        ("queue_size", [size for state in states if (size := state.waiting) is not None]),
+        ("running_requests", [count for state in states if (count := state.running) is not None]),
+    )
 
 
 def _gauge(name: str, text: str, samples: Samples, moment: Moment) -> Iterator[str]:

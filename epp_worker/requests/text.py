@@ -35,13 +35,15 @@ class Family:
 
     def __init__(self, name: str, kind: str, text: str) -> None:
         self.head = f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
-        self._line = f"{name}{{{_LABELS}}} %s\n"
+        self._name = name
 
     def write(self, samples: Iterable[tuple[str, float]]) -> str:
         """The family with its samples, each by its labels; "" without any."""
-        line = self._line
-        lines = [line.replace(_LABELS, text) % value for text, value in samples]
-        return self.head + "".join(lines) if lines else ""
+        name = self._name
+        lines = "".join([f"{name}{{{text}}} {value}\n" for text, value in samples])
+        if "%%" in lines:  # as `escaped` has it, for the templates of histograms
+            lines = lines.replace("%%", "%")
+        return self.head + lines if lines else ""
 
 
 class HistogramFamily:
@@ -51,7 +53,8 @@ class HistogramFamily:
         self.head = f"# HELP {name} {text}\n# TYPE {name} histogram\n"
         ends = [str(float(bound)) for bound in bounds] + ["+Inf"]
         buckets = "".join(f'{name}_bucket{{{_LABELS},le="{end}"}} %d\n' for end in ends)
-        self._lines = f"{buckets}{name}_sum{{{_LABELS}}} %s\n{name}_count{{{_LABELS}}} %d\n"
+        lines = f"{buckets}{name}_sum{{{_LABELS}}} %s\n{name}_count{{{_LABELS}}} %d\n"
+        self._between = lines.split(_LABELS)
 
     def write(self, samples: Iterable[tuple[str, Histogram]]) -> str:
         """The family with its samples, each by its labels; "" without any."""
@@ -61,4 +64,4 @@ class HistogramFamily:
     def _one(self, text: str, histogram: Histogram) -> str:
         total = histogram.total
         below = tuple(accumulate(tuple(histogram.counts)))  # another thread counts on
-        return self._lines.replace(_LABELS, text) % (*below, total, below[-1])
+        return text.join(self._between) % (*below, total, below[-1])

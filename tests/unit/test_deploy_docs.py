@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -16,6 +17,8 @@ from fleet.settings.fields import all_fields
 from fleet.sources.contract import Kind
 from fleet.sources.identify import identify
 from fleet.sources.parse import parse
+from tests.go_tools import NoTool
+from tests.helm import CHART, RELEASE, helm
 from tests.kustomize import DEPLOY, ROOT, NoKustomize, overlay, rendered
 
 TEXT = (ROOT / "docs" / "kubernetes.md").read_text()
@@ -40,7 +43,7 @@ def words(command: str) -> list[str]:
 def test_there_is_something_to_check() -> None:
     """Install, look, drain, upgrade, roll back."""
     programs = {words(command)[0] for command in COMMANDS}
-    assert programs == {"docker", "kubectl", "epp-fleet"}
+    assert programs == {"docker", "kubectl", "helm", "epp-fleet"}
 
 
 @pytest.mark.parametrize(
@@ -58,6 +61,40 @@ def test_folders_can_be_applied(folder: str) -> None:
             assert overlay(folder.removeprefix("deploy/overlays/"))
     except NoKustomize as missing:
         pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize("command", [each for each in COMMANDS if words(each)[0] == "helm"])
+def test_helms_flags_are_taken(command: str) -> None:
+    """Of this chart: what is installed or upgraded renders with the values of the command."""
+    found = words(command)[1:]
+    if found[0] in ("install", "upgrade"):
+        assert found[1:3] == [RELEASE, str(CHART.relative_to(ROOT))]
+        values = [word for flag, word in pairwise(found) if flag == "--set"]
+        assert values
+        found = ["template", RELEASE, str(CHART), "--set", ",".join(values)]
+    elif found[0] == "show":
+        found[-1] = str(ROOT / found[-1])
+    else:
+        assert found == [found[0], RELEASE, "-n", "epp-fleet"]
+        assert found[0] in ("rollback", "uninstall")
+        return
+    try:
+        assert helm(*found)
+    except NoTool as missing:
+        pytest.skip(str(missing))
+
+
+def test_values_of_the_table_exist() -> None:
+    """Each value that stands beside an overlay or a component is one of the chart's."""
+    table = TEXT.partition("| what | kustomize | Helm: value |")[2].partition("\n\n")[0]
+    chart = yaml.safe_load((CHART / "values.yaml").read_text())
+    cells = [row.split("|")[3] for row in table.splitlines()[2:]]
+    named = [each for cell in cells for each in re.findall(r"`([a-zA-Z.]+)", cell)]
+    assert len(named) >= len(cells)
+    for path in named:
+        below = chart
+        for part in path.split("."):
+            below = below[part]
 
 
 def test_files_exist() -> None:

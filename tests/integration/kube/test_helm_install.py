@@ -1,6 +1,7 @@
 """The chart on a real API server: helm installs it, changes it, rolls it back, takes it away."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from fleet.kube.contract import Raw
 from tests.control_plane.cluster import Cluster
 from tests.go_tools import NoTool
 from tests.helm import CHART, Refused, Values, chart, helm
-from tests.integration.kube.test_deploy_apply import collection
+from tests.integration.kube.test_deploy_apply import apply, collection, rendered
+from tests.kustomize import ROOT
 
 RELEASE = "fleet"
+DOCUMENT = ROOT / "docs" / "kubernetes.md"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments/{}"
 
 
@@ -67,7 +70,7 @@ async def there(api: KubeClient, objects: list[Raw]) -> list[str]:
 
 async def test_a_release_comes_changes_and_goes(kube: KubeClient, release: Release) -> None:
     """Install, change settings, roll back, uninstall: pods' templates follow, and nothing stays."""
-    first = release.values()
+    first = release.values(grafanaDashboards={"enabled": True})
     second = release.values(settings={"worker": {"quiet_seconds": 5}})
     assert "STATUS: deployed" in await release.install(first)
     objects = release.objects(first)
@@ -115,3 +118,22 @@ async def test_one_namespace_needs_no_right_outside_of_it(
         objects = tenant.objects(values)
         assert len(await there(api, objects)) == len(objects)
     await tenant.run("uninstall", RELEASE)
+
+
+async def test_an_installation_by_kustomize_becomes_helms(
+    control_plane: Cluster, kube: KubeClient, namespace: str
+) -> None:
+    """By the flag that docs/kubernetes.md names: the same Deployments go on, and follow values."""
+    (flag,) = set(re.findall(r"`helm install (--[a-z -]+)`", DOCUMENT.read_text()))
+    for raw in rendered("single-namespace", namespace):
+        await apply(kube, raw, query="fieldValidation=Strict")
+    path = DEPLOYMENTS.format(namespace, "epp-fleet-coordinator")
+    before = await kube.get(path)
+    release = Release(control_plane.kubeconfig, namespace)
+    values = {"scope": "namespace", "coordinator": {"replicas": 5}}
+    await release.run("install", RELEASE, str(CHART), *flag.split(), values=values)
+    after = await kube.get(path)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["spec"]["replicas"] == 5
+    await release.run("uninstall", RELEASE, "--wait")
+    assert await there(kube, release.objects(values)) == []

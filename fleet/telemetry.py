@@ -13,6 +13,7 @@ import json
 import logging
 import re
 import sys
+import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TextIO
@@ -155,6 +156,13 @@ def _json_value(value: object) -> object:
     if isinstance(value, float):
         return value if abs(value) < float("inf") else str(value)
     return _bounded(str(value))
+
+
+def where_it_broke(error: BaseException) -> str:
+    """The places of a traceback in one line: neither the error's text nor locals, which may quote a
+    request."""
+    stack = traceback.extract_tb(error.__traceback__)
+    return " > ".join(f"{at.filename}:{at.lineno} {at.name}" for at in stack)
 
 
 def setup_logging(settings: LogSettings, process: str, *, stream: TextIO | None = None) -> None:

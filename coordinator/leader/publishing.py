@@ -86,7 +86,7 @@ class Publisher:
         await self._routes.follow(shard_map)
         if relieves:
             self._links.assign(self._shares, changed)
-        self._tell(shard_map, changes)
+        self._tell(shard_map, changes, whole=whole)
 
     def _moves(self, changes: Sequence[Change], shard_map: ShardMap) -> list[Move]:
         deaths = {dead.id: dead.why for dead in shard_map.dead}  # the latest of each id
@@ -106,14 +106,14 @@ class Publisher:
             for change in changes
         ]
 
-    def _tell(self, shard_map: ShardMap, changes: Sequence[Change]) -> None:
+    def _tell(self, shard_map: ShardMap, changes: Sequence[Change], *, whole: bool) -> None:
         tell_moves([each for each in changes if each.source], shard_map)
         summary: Counter[str] = Counter()
         for change in changes:
             self._count_move(change.reason, change.outcome)
             summary[f"{change.reason.value}_{change.outcome}"] += 1
         log.log(
-            logging.INFO if changes else logging.DEBUG,
+            logging.INFO if changes or whole else logging.DEBUG,
             "map published",
             extra={"version": str(shard_map.version), "groups": len(shard_map.placements)}
             | dict(summary),

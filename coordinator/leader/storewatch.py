@@ -80,19 +80,14 @@ class StoreWatch:
 
     async def run(self) -> None:
         """Read beats every tick until cancelled."""
-        away = False
         while True:
             try:
                 if not self.recalled:
                     await self._read_map()
                 # Told before anything else is asked: a beat that is read and kept grows old.
                 self._signals.beats(await self._store.members())
-                if away:
-                    away = False
-                    log.info("store answers again")
                 await self._forget_dead()
             except (StoreUnavailable, FormatError) as error:
-                away = True
                 self._signals.membership.store_unknown()
                 self._loud.warning("store unknown", error=error)
             except (StoreRefused, LeaseInDoubt):

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from fleet.model.identity import PoolRef
+from fleet.telemetry import where_it_broke
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +28,21 @@ class PluginFaults:
         return self._counts
 
     def raised(self, pool: PoolRef, plugin: str, type_: str, error: Exception) -> None:
-        """A call ended in an exception, or answered with what is no answer."""
+        """A call ended in an exception, or answered with what is no answer.
+
+        Where it broke is logged, not its text, which may quote a prompt.
+        """
         self._counts[type_] += 1
         if self._is_news(pool, plugin, "raised"):
             log.error(
                 "plugin failed: its vote does not count",
-                extra={"pool": str(pool), "plugin": plugin, "type": type_},
-                exc_info=error,
+                extra={
+                    "pool": str(pool),
+                    "plugin": plugin,
+                    "type": type_,
+                    "error": type(error).__name__,
+                    "stack": where_it_broke(error),
+                },
             )
 
     def slow(self, pool: PoolRef, plugin: str, type_: str, seconds: float) -> None:

@@ -145,6 +145,21 @@ def _chain(error: BaseException) -> list[BaseException]:
     return found
 
 
+_AWAY = frozenset(
+    (
+        Fault.TIMEOUT,
+        Fault.REFUSED,
+        Fault.CONNECTION,
+        Fault.SENTINEL,
+        Fault.LOADING,
+        Fault.TLS,
+        Fault.AUTH,
+        Fault.CLIENTS,
+    )
+)
+"""Kinds of faults in which the server answers nobody."""
+
+
 class Faults:
     """Those that one store met: counted by kind, each kind said once."""
 
@@ -156,6 +171,7 @@ class Faults:
         self._store = store
         self._clock = clock
         self._met: dict[Fault, float] = {}
+        self._away: float | None = None
 
     def saw(self, fault: Fault, what: str) -> None:
         """One more of this kind; `what` holds no secret."""
@@ -165,6 +181,8 @@ class Faults:
         self._met[fault] = now
         if last is not None and now - last < AGAIN_SECONDS:
             return
+        if self._away is None and fault in _AWAY:
+            self._away = now
         log.warning(
             "store error",
             extra={
@@ -174,3 +192,10 @@ class Faults:
                 "remedy": REMEDIES[fault],
             },
         )
+
+    def answered(self) -> None:
+        """A good answer; the first one after an absence that was said is said too."""
+        if self._away is not None:
+            away, self._away = self._clock.monotonic() - self._away, None
+            extra = {"store": self._store, "away_seconds": round(away, 1)}
+            log.info("store answers again", extra=extra)

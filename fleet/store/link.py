@@ -159,6 +159,7 @@ class Link:
 
     def _checked(self, reply: Reply, what: str) -> Reply:
         if not isinstance(reply, ResponseError):
+            self._faults.answered()
             return reply
         text = str(reply)
         if text.startswith("FORMAT") or "WRONGTYPE" in text:

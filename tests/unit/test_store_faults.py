@@ -78,6 +78,23 @@ def test_each_kind_is_counted_always_and_said_once(caplog: pytest.LogCaptureFixt
     assert (faults.counts["permission"], faults.counts["memory"]) == (101, 1)
 
 
+def test_an_absence_has_an_end(caplog: pytest.LogCaptureFixture) -> None:
+    """Said once, with its length; one refused command among good ones is no absence."""
+    clock = ManualClock()
+    faults = Faults("redis://h:1/0", clock)
+    with caplog.at_level(logging.INFO):
+        faults.answered()
+        faults.saw(Fault.PERMISSION, "one command")
+        faults.answered()
+        for _ in range(5):
+            faults.saw(Fault.REFUSED, "connection refused")
+            clock.now += 1.5
+        faults.answered()
+        faults.answered()
+    said = [record for record in caplog.records if record.getMessage() == "store answers again"]
+    assert [vars(record)["away_seconds"] for record in said] == [7.5]
+
+
 def test_metrics_show_every_kind_from_the_start() -> None:
     """A rate needs the zero before the first error; a store in memory has nothing to tell."""
     registry = CollectorRegistry()

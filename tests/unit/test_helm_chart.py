@@ -158,14 +158,17 @@ RICH: Values = {
     "worker": {
         "autoscaling": {"enabled": False},
         "replicas": 7,
-        "resources": {"requests": {"cpu": 2}, "limits": {"memory": "3Gi"}},
+        "resources": {"requests": {"cpu": 1.5}, "limits": {"memory": "3Gi"}},
         "podAnnotations": {"note": "x"},
         "podLabels": {"team": "ml"},
         "nodeSelector": {"disk": "ssd"},
         "affinity": {"nodeAffinity": {}},
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
         "priorityClassName": "high",
-        "extraEnv": [{"name": "EPP_FLEET_LOG__LEVEL", "value": "debug"}],
+        "extraEnv": [
+            {"name": "EPP_FLEET_LOG__LEVEL", "value": "debug"},
+            {"name": "REDIS_LOGIN", "value": "other"},
+        ],
     },
     "redis": {
         "mode": "sentinel",
@@ -220,8 +223,12 @@ def test_values_arrive(tmp_path: Path) -> None:
     assert pod["tolerations"] == [{"key": "gpu", "operator": "Exists"}]
     (container,) = pod["containers"]
     assert (container["image"], container["imagePullPolicy"]) == ("r/epp:9", "Always")
-    assert container["resources"]["requests"] == {"cpu": 2, "memory": "512Mi"}
+    assert container["resources"]["requests"] == {"cpu": 1.5, "memory": "512Mi"}
     environment = {each["name"]: each for each in container["env"]}
+    assert len(environment) == len(container["env"])
+    order = list(environment)
+    assert order.index("REDIS_LOGIN") < order.index("EPP_FLEET_REDIS__URL")
+    assert environment["REDIS_LOGIN"]["value"] == "other"
     assert environment["EPP_FLEET_LOG__LEVEL"]["value"] == "debug"
     assert environment["EPP_FLEET_REDIS__URL"]["value"] == (
         f"rediss+sentinel://$(REDIS_LOGIN):$(REDIS_PASSWORD)@{','.join(SENTINELS)}/fleet/2"

@@ -4,7 +4,7 @@
 {{- $component := index . 1 }}
 {{- $values := index $root.Values $component }}
 annotations:
-  # Changed settings, or picker configurations where the chart has none, roll nothing but themselves.
+  # Changed settings roll the pods; picker configurations are followed without that.
   checksum/settings: {{ include "epp-fleet.settings" $root | sha256sum }}
   {{- if eq $component "worker" }}
   linkerd.io/inject: disabled
@@ -29,11 +29,36 @@ labels:
   {{- end }}
 {{- end }}
 
-{{/* Variables of both programs, after their own. Arguments as above. */}}
-{{- define "epp-fleet.env" -}}
+{{/* The chart's own variables of a program. Arguments as above. */}}
+{{- define "epp-fleet.own-env" -}}
 {{- $root := index . 0 }}
 {{- $component := index . 1 }}
 {{- $redis := $root.Values.redis }}
+- name: POD_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+- name: EPP_FLEET_{{ upper $component }}__ADVERTISE_HOST
+  valueFrom:
+    fieldRef:
+      fieldPath: status.podIP
+{{- if eq $component "worker" }}
+- name: EPP_FLEET_WORKER__NODE
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+# Kubernetes copies the node's zone into the pod's labels since 1.35. Empty before: then stand-bys are
+# on another node, in whatever zone.
+- name: EPP_FLEET_WORKER__ZONE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.labels['topology.kubernetes.io/zone']
+# Workers of two templates are a roll-out: pools move to the new ones, and once each.
+- name: EPP_FLEET_WORKER__RELEASE
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.labels['pod-template-hash']
+{{- end }}
 {{- if eq $root.Values.scope "namespace" }}
 - name: EPP_FLEET_KUBERNETES__WATCH_NAMESPACES
   valueFrom:
@@ -77,9 +102,23 @@ labels:
 - name: EPP_FLEET_WORKER__TLS_KEY_FILE
   value: /etc/epp-fleet/gateway-tls/tls.key
 {{- end }}
-{{- with (index $root.Values $component).extraEnv }}
-{{ toYaml . }}
 {{- end }}
+
+{{/* All of them: one of extraEnv takes the place of the chart's own of that name, where it stands, since
+     variables are expanded in others after them. */}}
+{{- define "epp-fleet.env" -}}
+{{- $extra := (index (index . 0).Values (index . 1)).extraEnv }}
+{{- $by := dict }}
+{{- range $extra }}{{ $_ := set $by .name . }}{{ end }}
+{{- $all := list }}
+{{- range include "epp-fleet.own-env" . | fromYamlArray }}
+  {{- $all = append $all (get $by .name | default .) }}
+  {{- $_ := unset $by .name }}
+{{- end }}
+{{- range $extra }}
+  {{- if hasKey $by .name }}{{ $all = append $all . }}{{ end }}
+{{- end }}
+{{- toYaml $all }}
 {{- end }}
 
 {{- define "epp-fleet.volume-mounts" -}}

@@ -5,14 +5,14 @@ from dataclasses import replace
 from coordinator.web import changes as module
 from coordinator.web.changes import map_changes, pressing, workers_change
 from coordinator.web.documents import worker_document
-from fleet.model import EpochVersion, MemberState, Phase, PoolId, PoolRef, ShardMap
+from fleet.model import EpochVersion, MemberState, Phase, Placement, PoolId, PoolRef, ShardMap
 from tests.web_scene import LEADER, member, placed
 
 RED, BLUE = PoolRef("acme", "red"), PoolRef("acme", "blue")
 
 
-def map_of(version: int, *placements: object) -> ShardMap:
-    found = {each.group: each for each in placements}  # type: ignore[attr-defined]
+def map_of(version: int, *placements: Placement) -> ShardMap:
+    found = {each.group: each for each in placements}
     return ShardMap("default", EpochVersion(3, version), 1_700_000_000.0, LEADER, found)
 
 

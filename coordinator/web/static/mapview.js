@@ -131,6 +131,8 @@ export class MapView {
   #row(id) {
     const name = id === NOBODY ? "nobody" : id;
     const canvas = h("canvas", {
+      width: 1,
+      height: 1,
       role: "listbox",
       tabindex: -1,
       "aria-label": id === NOBODY ? "Pools without owner" : `Pools of ${id}`,

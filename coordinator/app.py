@@ -241,6 +241,7 @@ class Coordinator:
             await term.run()
         finally:
             self._term = None
+            self._knowledge.confirmed = self._parts.clock.monotonic()
 
     def _rolled_back(self) -> None:
         if self._term is not None:

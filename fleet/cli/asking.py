@@ -134,6 +134,11 @@ def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
         ),
     )
     parser.add_argument("pool", metavar="POOL", help="NAMESPACE/NAME, or NAME if it is unique")
+    parser.add_argument(
+        "--picking",
+        action="store_true",
+        help="also what it picks by, plugin by plugin with parameters",
+    )
     parser.set_defaults(run=run("explaining", "explain"))
 
 

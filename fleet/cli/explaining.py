@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -96,9 +96,20 @@ def overview(document: Json) -> Table:
         if picking["problem"]:
             name.append(f"; {picking['problem']}", style="yellow")
         grid.add_row("picks by", name)
+        grid.add_row("", Text(_plugins(picking["rows"]), style="dim"))
         for warning in picking["warnings"]:
             grid.add_row("", Text(str(warning), style="yellow"))
     return grid
+
+
+def _plugins(rows: Sequence[Json]) -> str:
+    """Those that have a say, scorers with their weights."""
+    said = [
+        str(row["plugin"]) + ("" if row["weight"] is None else f" x{row['weight']:g}")
+        for row in rows
+        if row["role"] in ("filter", "scorer", "picker") and not row["left_out"]
+    ]
+    return ", ".join(dict.fromkeys(said))
 
 
 def group_table(group: Json, now: datetime) -> Table:
@@ -161,7 +172,7 @@ def _route(route: Json) -> str:
     return ", ".join(parts)
 
 
-def _print(document: Json) -> None:
+def _print(document: Json, *, plugins: bool) -> None:
     console = make_console(PIPE_WIDTH)
     show(console, overview(document))
     now = datetime.now(UTC)
@@ -170,7 +181,7 @@ def _print(document: Json) -> None:
         if group.get("considered"):
             show(console, "", considered_table(group["considered"]))
     picking = document.get("picking")
-    if picking:
+    if picking and plugins:
         wide = make_console(PIPE_WIDTH_OF_PLUGINS)
         show(wide, "", config_table(picking["rows"], wide.width))
     leader = document["leader"]
@@ -178,11 +189,11 @@ def _print(document: Json) -> None:
     said = f"map {version}, leader {leader['id'] if leader else 'none'}, answered by "
     show(console, "", Text(f"{said}{document['answered_by']}", style="dim"))
     name = f"{document['namespace']}/{document['name']}"
-    more = f"was anything lost: epp-fleet history {name}"
+    show(console, Text(f"was anything lost:  epp-fleet history {name}", style="dim"))
     owners = [owner for group in document["groups"] for owner in group["owners"]]
     if owners:
-        more += f"   without its owner: epp-fleet plan --remove {owners[0]}"
-    show(console, Text(more, style="dim"))
+        text = f"without its owner:  epp-fleet plan --remove {owners[0]}"
+        show(console, Text(text, style="dim"))
     if document["unknown_here"]:
         missing = ", ".join(document["unknown_here"])
         show(console, Text(f"only the leader knows: {missing}", style="dim"))
@@ -203,7 +214,7 @@ def explain(arguments: argparse.Namespace) -> int:
         if arguments.output == "json":
             write_json(document)
         else:
-            _print(printable(dict(document)))
+            _print(printable(dict(document)), plugins=arguments.picking)
         return 0 if _owned(document) else 1
     except (KeyError, TypeError, AttributeError) as error:
         raise lacking(error) from error

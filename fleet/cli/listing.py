@@ -100,8 +100,7 @@ def pools(arguments: argparse.Namespace) -> int:
         console = make_console(UNCUT)
         shown = printable(list(found))
         if shown:
-            width = console.width if console.is_terminal else None
-            show(console, pools_table(shown, datetime.now(UTC), width))
+            show(console, pools_table(shown, datetime.now(UTC), console.width))
         else:
             ids = {str(worker["id"]) for worker in workers}
             guess = _guess(arguments.owner or [], ids) or _guess(
@@ -124,8 +123,7 @@ def workers(arguments: argparse.Namespace) -> int:
         console = make_console(UNCUT)
         shown = printable(list(found))
         if shown:
-            width = console.width if console.is_terminal else None
-            show(console, workers_table(shown, width, wide=True), *concerns(shown))
+            show(console, workers_table(shown, console.width, wide=True), *concerns(shown))
         else:
             zones = {str(worker.get("zone")) for worker in everything}
             guess = _guess(arguments.zone or [], zones)

@@ -21,7 +21,7 @@ RANKS = {"unowned": 0, "quarantined": 1, "opening": 2, "moving": 3}
 
 GAP = 2
 EXPENDABLE = ("REASON", "SINCE", "STAND-BY")
-EXPENDABLE_OF_WORKERS = ("SEEN", "ZONE", "BUILD", "LAG", "OPEN", "STANDBY")
+EXPENDABLE_OF_WORKERS = ("SEEN", "WEIGHT", "BUILD", "ZONE", "LAG", "OPEN", "STANDBY")
 NUMBERS = {"OWNED", "STANDBY", "LOAD", "LAG", "OPEN", "WEIGHT", "ENDED", "TOOK", "MAP"}
 FOLDED = {"POOL", "OWNER", "STAND-BY", "WORKER", "GROUP", "FROM", "TO"}
 """Names are folded rather than cut where nothing is left to leave out."""

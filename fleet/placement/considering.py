@@ -242,7 +242,9 @@ class Rules:
         if owner is None:
             return "is kept warm"
         where = _where(owner.candidate, contender.candidate)
-        return f"is kept warm to take over from {owner.candidate.id}{where and f'; {where}'}"
+        alone = "" if contender.candidate.accepts else "; it drains, but nobody else is left"
+        said = f"is kept warm to take over from {owner.candidate.id}"
+        return f"{said}{where and f'; {where}'}{alone}"
 
     def _not_standby(self, asked: Asked, contender: Contender) -> str:
         """Where the spread over zones and nodes is why it does not stand by either."""

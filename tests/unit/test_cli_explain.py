@@ -252,7 +252,7 @@ def test_parameters_of_plugins_are_not_cut(
     }
     picking = {"name": "built-in", "problem": "", "warnings": [], "rows": [row, longest]}
     pages[RED] = (200, {**POOL, "picking": picking})
-    assert main(["explain", "acme/red"]) == 0
+    assert main(["explain", "acme/red", "--picking"]) == 0
     found = [line for line in output(capsys) if line.endswith("metricsStalenessThreshold: 200ms")]
     assert len(found) == 2
 
@@ -266,3 +266,78 @@ def test_an_annotation_that_is_ignored_is_a_warning(
     assert main(["explain", "acme/red"]) == 0
     assert "warning     InvalidPin: the pin is ignored" in output(capsys)
     assert {*IGNORED} <= {*RefusalReason}
+
+
+CONSIDERED = [
+    {
+        "worker": "epp-fleet-worker-6d5f7c9b8-x2x7z",
+        "order": 1,
+        "verdict": "owner",
+        "why": "given it at its first placement",
+        "load": 3.5,
+        "cap": 4.32,
+    },
+    {
+        "worker": "w1",
+        "order": 2,
+        "verdict": "over_cap",
+        "why": "would carry 5.0 with it, over its cap of 4.3",
+        "load": 4.0,
+        "cap": 4.32,
+    },
+    {
+        "worker": "w2",
+        "order": 9,
+        "verdict": "dead",
+        "why": "dead: refused: both ports",
+        "load": None,
+        "cap": None,
+    },
+]
+
+
+def test_all_candidates_and_why(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the ring's order, in 80 columns; a dash for what nobody told."""
+    pages[RED] = (200, {**POOL, "groups": [{**GROUP, "considered": CONSIDERED}]})
+    assert main(["explain", "acme/red"]) == 0
+    lines = output(capsys)
+    assert max(len(line) for line in lines) <= 80
+    start = next(n for n, line in enumerate(lines) if line.startswith("RING"))
+    assert lines[start].split() == ["RING", "WORKER", "IS", "LOAD/CAP", "WHY"]
+    rows = " ".join(" ".join(lines[start + 1 :]).split())
+    assert "1. " in rows
+    assert "owner 3.5/4.3" in rows
+    assert "2. w1 over cap 4.0/4.3" in rows
+    assert "9. w2 dead - dead: refused: both ports" in rows
+    assert not any(line.startswith("ring ") for line in lines), "said once"
+    assert main(["explain", "acme/red", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["groups"][0]["considered"] == CONSIDERED
+
+
+def test_what_it_picks_by_in_a_line(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scorers with weights, and the picker; what is left out or has no say is not in it."""
+    rows = [
+        ("filter", "decode-filter", None, False),
+        ("scorer", "queue-scorer", 2.0, False),
+        ("scorer", "lora-affinity-scorer", 0.5, True),
+        ("picker", "max-score-picker", None, False),
+        ("saturation detector", "utilization-detector", None, False),
+    ]
+    names = ("role", "plugin", "weight", "left_out")
+    shown = [
+        {**dict(zip(names, row, strict=True)), "profile": "default", "parameters": ""}
+        for row in rows
+    ]
+    picking = {"name": "chat", "problem": "", "warnings": [], "rows": shown}
+    pages[RED] = (200, {**POOL, "picking": picking})
+    assert main(["explain", "acme/red"]) == 0
+    assert "            decode-filter, queue-scorer x2, max-score-picker" in output(capsys)
+
+
+def test_where_to_look_next(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether anything was lost, and what if its owner went."""
+    assert main(["explain", "acme/red"]) == 0
+    assert output(capsys)[-2:] == [
+        "was anything lost:  epp-fleet history acme/red",
+        "without its owner:  epp-fleet plan --remove epp-fleet-worker-6d5f7c9b8-x2x7z",
+    ]

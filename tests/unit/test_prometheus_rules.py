@@ -16,7 +16,7 @@ import yaml
 from coordinator.metrics.catalogue import SECTIONS as COORDINATOR
 from epp_worker.metrics.catalogue import SECTIONS as WORKER
 from fleet.metrics import Declared, Kind
-from tests.kustomize import DEPLOY, NoKustomize, rendered
+from tests.kustomize import DEPLOY, ROOT, NoKustomize, rendered
 from tests.metrics_pages import declared
 from tests.prometheus_rules import COMPONENT, RULES, RUNBOOK, UNIT_TESTS, as_object, promtool, rules
 
@@ -51,6 +51,7 @@ def _le(name: str) -> str:
 
 
 SERIES = series()
+WHOLE = declared((*COORDINATOR, *WORKER)).keys()
 
 
 def names_in(expression: str) -> set[str]:
@@ -115,11 +116,12 @@ def test_the_runbook_has_a_section_for_each_alert_and_no_other() -> None:
         assert parts == ["Means", "Impact", "Look", "Do", "Prevent"], title
 
 
-def test_the_runbook_asks_for_what_there_is() -> None:
-    """Its queries, and the metrics that it names; `failed` and such are values."""
-    for code in re.findall(r"`([^`\n]+)`", RUNBOOK.read_text()):
-        if _NAME.search(code) and not code.startswith("epp-fleet "):
-            assert not unknown_in(code), code
+def test_documents_speak_of_what_there_is() -> None:
+    """Metrics and queries in every document, by name and labels; a histogram also as a whole."""
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for code in re.findall(r"`([^`\n]+)`", path.read_text()):
+            if _NAME.search(code) and code not in WHOLE:
+                assert not unknown_in(code), (path.name, code)
 
 
 def test_the_operators_object_has_the_same_rules() -> None:

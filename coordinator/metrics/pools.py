@@ -4,7 +4,7 @@ Made from the published map when a scrape asks: a series goes with its pool, its
 leadership. Only the first `max_pools` pools by name have series; what is left out is counted.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -112,14 +112,14 @@ def _roles(placement: Placement) -> Iterator[tuple[str, str]]:
 def worker_families(leading: Leading | None) -> list[Metric]:
     """Families of workers; without a leadership they are empty."""
     owned: Counter[str] = Counter()
-    load: Counter[str] = Counter()
+    load: defaultdict[str, float] = defaultdict(float)
     living: list[MemberStatus] = []
     if leading is not None:
         living = [each for each in leading.members if each.state is not MemberState.DEAD]
         for group, placement in leading.shard_map.placements.items():
             for owner in placement.owners:
                 owned[owner] += 1
-                load[owner] += 1.0 + leading.loads.get(group, 0.0)  # type: ignore[assignment]
+                load[owner] += 1.0 + leading.loads.get(group, 0.0)
     names = [each.member.id for each in living]
     return [
         OWNED_GROUPS.by({name: owned[name] for name in names}),

@@ -37,6 +37,9 @@ pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.timeout(180
 TEXT = (ROOT / "docs" / "migration.md").read_text()
 POOL, OLD, NEW = "llama-8b", "llama-8b-epp", "llama-8b-fleet"
 PER_SECOND = 20.0
+LAG_SECONDS = 1.0
+"""How long gateways go on to ask the former Service when a pool names another."""
+
 FIRST_POD = 200
 """Of the pods' addresses; other tests' pods come before."""
 
@@ -142,10 +145,14 @@ class Scene:
         running = {way: Traffic(self.estate.http, targets[way], clock, chance) for way in targets}
 
         async def follow() -> None:
+            at = service
             while True:
                 named = await self.picker()
-                for way, wanted in targets.items():
-                    wanted[:] = [self.target(way, named)]
+                if named != at:
+                    await asyncio.sleep(LAG_SECONDS)
+                    at = named
+                    for way, wanted in targets.items():
+                        wanted[:] = [self.target(way, at)]
                 await asyncio.sleep(0.05)
 
         tasks = [asyncio.create_task(each.run(PER_SECOND)) for each in running.values()]

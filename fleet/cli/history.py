@@ -10,13 +10,12 @@ from urllib.parse import urlencode
 
 import aiohttp
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from fleet.cli.fetching import lacking
 from fleet.cli.naming import full_name, with_guess
 from fleet.cli.output import UNCUT, make_console, printable, show, write_json
-from fleet.cli.tables import ago, fitting
+from fleet.cli.tables import Rows, ago, fitting
 from fleet.cli.where import Fleet, environment, find_fleet
 from fleet.local.faults import Refused
 
@@ -99,7 +98,7 @@ def _took(started: str, finished: str) -> str:
     return f"{max(0.0, took.total_seconds()):.2f} s"
 
 
-def moves_table(history: Json, now: datetime, width: int | None = None) -> Table:
+def moves_table(history: Json, now: datetime, width: int | None = None) -> Rows:
     """One row a move: what is under way, then what ended, the latest first; what `width` has no
     room for is left out."""
     columns: dict[str, list[Text]] = {name: [] for name in COLUMNS}

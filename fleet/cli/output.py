@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
+from fleet.cli.tables import Rows
 from fleet.errors import FleetError, SettingsError
 from fleet.local.faults import Refused, Unreachable
 
@@ -22,6 +23,9 @@ PIPE_WIDTH, PIPE_ROWS = 100, 50
 
 UNCUT = 1000
 """Columns of a list in a pipe: wide enough that nothing is cut for grep and awk."""
+
+MANY = 2000
+"""Rows from which on a terminal gets them without colours, and at once."""
 
 _CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "\N{REPLACEMENT CHARACTER}")
 del _CONTROLS[ord("\n")]
@@ -39,15 +43,17 @@ def make_console(pipe_width: int = PIPE_WIDTH) -> Console:
 
 def show(console: Console, *renderables: RenderableType) -> None:
     """Print one below the other; what goes to no terminal has no blanks at the ends of lines."""
-    if console.is_terminal:
-        for each in renderables:
+    for each in renderables:
+        plain = each.lines(console.width) if isinstance(each, Rows) else None
+        if plain is not None and (not console.is_terminal or len(plain) > MANY):
+            sys.stdout.write("".join(f"{line}\n" for line in plain))
+        elif console.is_terminal:
             console.print(each)
-        return
-    with console.capture() as captured:
-        for each in renderables:
-            console.print(each)
-    lines = captured.get().splitlines()
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
+        else:
+            with console.capture() as captured:
+                console.print(each)
+            lines = captured.get().splitlines()
+            sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
 
 
 def write_json(document: object) -> None:

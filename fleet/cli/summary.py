@@ -29,6 +29,9 @@ FEWEST_ROWS = 3
 """Of workers and of pools, however small the screen."""
 
 MOST_CONCERNS = 4
+FEW_WORKERS = 5
+"""Of those that are well, where not all fit: the fullest."""
+
 NAME_LINES = 2
 """Lines for the names of pools without owner."""
 
@@ -176,9 +179,14 @@ def _missing(names: Sequence[str], width: int) -> Text:
 
 
 def _urgent_workers(workers: Sequence[Json]) -> list[Json]:
-    """Dead and suspect ones first."""
+    """Dead and suspect ones first, then the fullest."""
     ranks = {"dead": 0, "suspect": 1, "draining": 2}
-    return sorted(workers, key=lambda worker: ranks.get(str(worker["state"]), 9))
+
+    def urgency(worker: Json) -> tuple[int, float]:
+        load = int(worker["owned"]) + (streams(worker) or 0.0)
+        return ranks.get(str(worker["state"]), 9), -load
+
+    return sorted(workers, key=urgency)
 
 
 def _more(count: int, noun: str, command: str) -> Text:
@@ -201,7 +209,11 @@ def screen(
     left = max(0, height - used - len(shown_why) - (len(why) > MOST_CONCERNS) - 2)
     pools = order(shard_map["pools"])
     worker_rows = max(FEWEST_ROWS, min(len(workers), left - min(len(pools), left // 2)))
-    ranked = workers if worker_rows >= len(workers) else _urgent_workers(workers)
+    ranked = workers
+    if worker_rows < len(workers):
+        ranked = _urgent_workers(workers)
+        unwell = sum(1 for worker in workers if worker["state"] != "alive")
+        worker_rows = min(worker_rows, max(unwell, FEW_WORKERS))
     if workers:
         parts += [Text(), workers_table(ranked[:worker_rows], width)]
         if len(workers) > worker_rows:

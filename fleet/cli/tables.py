@@ -1,9 +1,11 @@
 """The shard map as tables for a terminal: pure, from the API's JSON to rich's tables."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -40,16 +42,48 @@ def plain_table(*columns: str) -> Table:
     return table
 
 
-def fitting(columns: dict[str, list[Text]], width: int | None, expendable: Sequence[str]) -> Table:
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table that can be plain lines too, which takes 0.1 s for 10,000 rows instead of 3."""
+
+    columns: Mapping[str, Sequence[Text]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def __rich__(self) -> Table:
+        table = plain_table(*self.columns)
+        for row in zip(*self.columns.values(), strict=True):
+            table.add_row(*row)
+        return table
+
+    def lines(self, width: int) -> list[str] | None:
+        """Without colours; None if that is wider than `width`, so that something must be folded."""
+        if _width(self.columns) > width:
+            return None
+        cells = [[name, *(text.plain for text in texts)] for name, texts in self.columns.items()]
+        padded = [
+            _padded(column, right=name in NUMBERS)
+            for name, column in zip(self.columns, cells, strict=True)
+        ]
+        return [(" " * GAP).join(row).rstrip() for row in zip(*padded, strict=True)]
+
+
+def _padded(column: Sequence[str], *, right: bool) -> list[str]:
+    wide = max(map(cell_len, column))
+    blanks = (" " * (wide - cell_len(text)) for text in column)
+    if right:
+        return [blank + text for blank, text in zip(blanks, column, strict=True)]
+    return [text + blank for blank, text in zip(blanks, column, strict=True)]
+
+
+def fitting(columns: dict[str, list[Text]], width: int | None, expendable: Sequence[str]) -> Rows:
     """What `width` has no room for is left out, the least telling column first."""
     for name in expendable:
         if width is None or _width(columns) <= width:
             break
         columns.pop(name, None)
-    table = plain_table(*columns)
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*row)
-    return table
+    return Rows(columns)
 
 
 def _width(columns: Mapping[str, Sequence[Text]]) -> int:
@@ -116,9 +150,7 @@ def _lag(worker: Json) -> str:
     return f"{lag:.0f} ms" if isinstance(lag, int | float) else "-"
 
 
-def workers_table(
-    workers: Sequence[Json], width: int | None = None, *, wide: bool = False
-) -> Table:
+def workers_table(workers: Sequence[Json], width: int | None = None, *, wide: bool = False) -> Rows:
     """One row a worker.
 
     Args:
@@ -167,7 +199,7 @@ def _owner(pool: Json) -> Text:
     return Text(f"{owners} -> {target}" if target else owners)
 
 
-def pools_table(pools: Sequence[Json], now: datetime, width: int | None = None) -> Table:
+def pools_table(pools: Sequence[Json], now: datetime, width: int | None = None) -> Rows:
     """One row a pool; what `width` has no room for is left out, the least telling column first."""
     columns: dict[str, list[Text]] = {
         "POOL": [Text(pool_name(pool)) for pool in pools],

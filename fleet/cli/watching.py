@@ -25,7 +25,7 @@ from fleet.cli.summary import screen, summarize
 from fleet.cli.where import Fleet
 from fleet.errors import FleetError
 
-REFRESHES = 4
+REFRESHES = 2
 """Of the screen, each second: the age of what it shows goes on while nobody answers."""
 
 LATE = 3.0

@@ -1,10 +1,15 @@
 """A whole local fleet: real processes, real Envoy, real Valkey, and nothing left behind."""
 
+import contextlib
 import json
 import os
+import pty
+import select
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -15,7 +20,7 @@ from typing import Any
 import pytest
 
 from fleet.local.sample import POOLS
-from tests.e2e.local_process import LocalProcess, local_process, wait_for
+from tests.e2e.local_process import MARK, LocalProcess, local_process, wait_for
 from tests.valkey import Valkey
 
 SMALL = ("--gateway", "none", "--workers", "1", "--coordinators", "1")
@@ -89,6 +94,42 @@ def test_ctrl_c_reaches_only_the_command(fleet: LocalProcess, state: dict[str, A
     own = os.getsid(fleet.process.pid)
     sessions = {os.getsid(pid) for pid in fleet.family() - {fleet.process.pid}}
     assert own not in sessions
+
+
+def test_status_is_watched_on_a_terminal(fleet: LocalProcess, state: dict[str, Any]) -> None:
+    """Redrawn in place on the alternate screen, left as it was, and 130 after Ctrl-C."""
+    environ = {**fleet.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+    del environ[MARK]
+    ours, theirs = pty.openpty()
+    shown = b""
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "fleet.cli", "status", "--watch", "0.2"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environ,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        deadline = time.monotonic() + 30
+        while shown.count(b"Ctrl-C ends") < 3:
+            assert time.monotonic() < deadline, shown.decode(errors="replace")
+            if select.select([ours], [], [], 1.0)[0]:
+                shown += os.read(ours, 65536)
+        watching.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # the terminal ends with its last process
+            while time.monotonic() < deadline:
+                shown += os.read(ours, 65536)
+        assert watching.wait(20) == 130
+    finally:
+        watching.kill()
+        watching.wait(20)
+        os.close(ours)
+    enters, leaves = b"\x1b[?1049h", b"\x1b[?1049l"
+    assert shown.count(enters) == shown.count(leaves) == 1
+    after = shown.partition(leaves)[2]
+    assert POOLS[0].name.encode() in after, "what it showed last stays"
 
 
 def test_status_drain_and_undrain(fleet: LocalProcess, state: dict[str, Any]) -> None:

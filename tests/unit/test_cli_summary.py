@@ -118,6 +118,16 @@ def test_ten_thousand_calm_pools_are_one_line() -> None:
     assert lines[-1] == "all 10000 have an owner: epp-fleet pools"
 
 
+def test_of_many_workers_the_unwell_and_the_fullest() -> None:
+    """A screen of those that are like each other tells nothing."""
+    workers = [worker(n, owned=n) for n in range(40)]
+    workers[7] = worker(7, "draining")
+    lines = drawn(shard_map(*(pool(n) for n in range(100))), workers, 80, 24)
+    shown = [line.split()[0] for line in lines if line.startswith("worker-")]
+    assert shown == ["worker-7", "worker-39", "worker-38", "worker-37", "worker-36"]
+    assert "... and 35 more workers: epp-fleet workers" in lines
+
+
 def test_without_leader_it_is_said_loudly() -> None:
     """The map still is what is served."""
     assert "leader NONE" in drawn(shard_map(leader=None), [], 80, 24)[0]

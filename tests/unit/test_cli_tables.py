@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from fleet.cli import tables
 
@@ -147,3 +148,13 @@ def test_more_of_workers_where_there_is_room() -> None:
     narrow = _text(tables.workers_table([worker], 40, wide=True)).splitlines()[0].split()
     assert "ZONE" not in narrow
     assert narrow[:3] == ["WORKER", "STATE", "OWNED"]
+
+
+def test_plain_lines_are_the_same_table() -> None:
+    """As rich draws it, wide characters too; where something must be folded there are none."""
+    pools = [_pool("a"), _pool("名前"), _pool("b", "unowned", None)]
+    table = tables.pools_table(pools, NOW)
+    drawn = [line.rstrip() for line in _text(table).splitlines()]
+    assert table.lines(160) == drawn
+    assert tables.Rows({"LOAD": [Text("1.0"), Text("10.0")]}).lines(9) == ["LOAD", " 1.0", "10.0"]
+    assert table.lines(20) is None

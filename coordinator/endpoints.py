@@ -31,6 +31,13 @@ ANSWER_SECONDS = 1.0
 AT_ONCE = 8
 """Questions under way; who comes when there are as many is turned away."""
 
+FRESH_SECONDS = 1.0
+"""So old an answer may be: people who look at the same pool share it, and a worker is not asked
+more often because more of them look."""
+
+MAX_KEPT = 32
+"""Answers that are kept; the oldest go first."""
+
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
 
@@ -45,7 +52,7 @@ class EndpointQuestions:
         self._fleet = fleet
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._certificates = certificates
-        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._asked: dict[tuple[PoolRef, str], tuple[float, asyncio.Task[PoolEndpoints]]] = {}
 
     async def ask(
         self, ref: PoolRef, shard_map: ShardMap, members: Sequence[MemberStatus]
@@ -65,13 +72,27 @@ class EndpointQuestions:
         member = next((each for each in members if each.member.id == owner), None)
         if member is None or member.state is MemberState.DEAD:
             raise EndpointsUnknown(f"{owner}, the owner, is not known to be alive")
-        if self._slots.locked():
-            raise EndpointsUnknown(f"{AT_ONCE} such questions are under way here; ask again")
-        async with self._slots:
-            answer = await self._call(owner, member.member.addresses.internal, ref)
+        answer = await self._shared(owner, member.member.addresses.internal, ref)
         if answer.hold is None:
             raise EndpointsUnknown(f"{owner}, the owner, has not taken the pool up yet")
         return answer
+
+    async def _shared(self, owner: str, address: str, ref: PoolRef) -> PoolEndpoints:
+        """The answer to a question that is under way, or was asked a moment ago; else a new one."""
+        now = asyncio.get_running_loop().time()
+        at, task = self._asked.get((ref, address), (0.0, None))
+        if task is None or (task.done() and now - at >= FRESH_SECONDS):
+            if sum(not each.done() for _, each in self._asked.values()) >= AT_ONCE:
+                raise EndpointsUnknown(f"{AT_ONCE} such questions are under way here; ask again")
+            task = asyncio.create_task(self._call(owner, address, ref), name="ask for endpoints")
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._asked.pop((ref, address), None)
+            self._asked[ref, address] = now, task
+            if len(self._asked) > MAX_KEPT:
+                # At most AT_ONCE are not done, so one that is stands before them.
+                oldest = next(key for key, (_, each) in self._asked.items() if each.done())
+                del self._asked[oldest]
+        return await asyncio.shield(task)
 
     async def _call(self, owner: str, address: str, ref: PoolRef) -> PoolEndpoints:
         options = [

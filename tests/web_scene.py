@@ -173,7 +173,12 @@ class Scene:
         placement = self.placement(ref)
         if placement is None:
             return None
-        route = ExplainedRoute(f"{ref.name}-epp", ("10.0.2.7:20008",), self.version)
+        addresses = tuple(
+            each.member.addresses.ext_proc
+            for each in self.workers
+            if each.member.id in placement.owners
+        )
+        route = ExplainedRoute(f"{ref.name}-epp", addresses, self.version)
         names = tuple(each.member.id for each in self.workers[:4])
         unwell = tuple(each for each in self.workers if each.why and each.member.id in names)
         group = ExplainedGroup(placement.group, None, None, placement, route, names, unwell=unwell)

@@ -1,6 +1,7 @@
 """GET: the map, the workers, pools, metrics and health. Any replica answers."""
 
 import asyncio
+import gzip
 import hashlib
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 
 from coordinator.metrics.exposition import frozen
 from coordinator.view import EndpointsUnknown, UnknownPool, View
-from coordinator.web.documents import FORMAT, MapDocument, map_document, workers_document
+from coordinator.web.documents import FORMAT, map_document, workers_document
 from coordinator.web.endpoints import endpoints_document
 from coordinator.web.errors import error_response, not_now
 from coordinator.web.explaining import explain_document
@@ -22,6 +23,9 @@ from fleet.errors import FormatError, StoreUnavailable
 from fleet.model import LeaderInfo, PoolRef, ShardMap
 
 _JSON = "application/json"
+SMALL_BYTES = 64 * 1024
+"""A map up to this size is not compressed."""
+
 PLAN_REST = 3.0
 """For so many times as long as a plan took, none is made: its thread takes turns with the leader's
 loop, and whoever may read may ask without end."""
@@ -32,7 +36,6 @@ class _Rendered(NamedTuple):
 
     shard_map: ShardMap
     leader: LeaderInfo | None
-    document: MapDocument
     body: bytes
     etag: str
 
@@ -44,9 +47,13 @@ def _etag(shard_map: ShardMap, leader: LeaderInfo | None) -> str:
 
 
 def _render(shard_map: ShardMap, leader: LeaderInfo | None) -> _Rendered:
-    document = map_document(shard_map, leader)
-    body = msgspec.json.encode(document)
-    return _Rendered(shard_map, leader, document, body, _etag(shard_map, leader))
+    body = msgspec.json.encode(map_document(shard_map, leader))
+    return _Rendered(shard_map, leader, body, _etag(shard_map, leader))
+
+
+def _takes_gzip(request: web.Request) -> bool:
+    accepted = request.headers.get("Accept-Encoding", "").replace(" ", "").lower().split(",")
+    return "gzip" in accepted
 
 
 class Reads:
@@ -56,6 +63,7 @@ class Reads:
         self._view = view
         self._registry = registry
         self._rendered: _Rendered | None = None
+        self._zipped: tuple[_Rendered, bytes] | None = None
         self._rendering = asyncio.Lock()
         self._asking = asyncio.Lock()
         self._scraping = asyncio.Lock()
@@ -93,11 +101,25 @@ class Reads:
         rendered = await self._current()
         if rendered is None:
             return not_now("no_map", "this coordinator has not seen a shard map yet")
-        headers = {"ETag": rendered.etag, "Cache-Control": "no-cache"}
+        zipped = len(rendered.body) > SMALL_BYTES and _takes_gzip(request)
+        etag = f'{rendered.etag[:-1]}-gzip"' if zipped else rendered.etag
+        headers = {"ETag": etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
         known = {tag.value for tag in request.if_none_match or ()}
-        if known & {rendered.etag.strip('"'), "*"}:
+        if known & {etag.strip('"'), "*"}:
             return web.Response(status=304, headers=headers)
-        return web.Response(body=rendered.body, content_type=_JSON, headers=headers)
+        body = rendered.body
+        if zipped:
+            body = await self._zip(rendered)
+            headers["Content-Encoding"] = "gzip"
+        return web.Response(body=body, content_type=_JSON, headers=headers)
+
+    async def _zip(self, rendered: _Rendered) -> bytes:
+        """Compressed once for all: a page on the far side of a port-forward asks for 3 MB."""
+        async with self._rendering:
+            if self._zipped is None or self._zipped[0] is not rendered:
+                body = await asyncio.to_thread(gzip.compress, rendered.body, 1)
+                self._zipped = rendered, body
+            return self._zipped[1]
 
     async def workers(self, request: web.Request) -> web.Response:
         """The workers."""
@@ -124,8 +146,10 @@ class Reads:
         ref = PoolRef(request.match_info["namespace"], request.match_info["name"])
         try:
             told = await self._view.endpoints(ref)
-        except UnknownPool:
-            return self._unknown(ref)
+        except UnknownPool as error:
+            if self._view.explain(ref) is None:
+                return self._unknown(ref)
+            return not_now("no_endpoints", f"{error}, so nobody knows its endpoints")
         except EndpointsUnknown as error:
             return not_now("no_endpoints", str(error))
         document = endpoints_document(told, answered_by=self._view.id)

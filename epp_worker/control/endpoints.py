@@ -23,6 +23,8 @@ QUESTION_SECONDS = 2.0
 """For the question to come, and likewise for the answer to be taken: 150 kB at most."""
 MAX_ASKING = 16
 """Questions at once; who is turned away asks again."""
+MAX_A_SECOND = 20
+"""Answered; one of 1,000 endpoints takes the serving loop a few milliseconds."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -47,6 +49,8 @@ class EndpointsService:
         self._limited = limited
         self._certificates = certificates
         self._asking = 0
+        self._left = float(MAX_A_SECOND)
+        self._refilled = 0.0
 
     def handler(self) -> "grpc.RpcMethodHandler[Any, Any]":
         """See `PeerService.handler`."""
@@ -59,13 +63,22 @@ class EndpointsService:
             extra = {"peer": context.peer(), "why": why}
             self._limited.warning("call refused on the internal port", key=why, extra=extra)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
-        if self._asking >= MAX_ASKING:
+        if self._asking >= MAX_ASKING or not self._in_pace():
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many ask this worker")
         self._asking += 1
         try:
             await self._answer(context)
         finally:
             self._asking -= 1
+
+    def _in_pace(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        self._left = min(MAX_A_SECOND, self._left + (now - self._refilled) * MAX_A_SECOND)
+        self._refilled = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
 
     async def _answer(self, context: Context) -> None:
         try:

@@ -149,7 +149,11 @@ def test_what_is_wrong_is_above_all(page: "Page", server: SceneServer) -> None:
     wait_text(page, "#alerts", "1 pool without owner")
     wait_text(page, "#alerts", "1 pool in quarantine")
     wait_text(page, "#alerts", "worker-2 is suspect: silent for 1.2 s")
-    wait_text(page, "#alerts .moves", "worker-1 → worker-2, its owner was drained, for")
+    wait_text(
+        page,
+        "#alerts .moves",
+        "globex/mistral-7b-1 is moving worker-1 → worker-2: its owner was drained, for",
+    )
     assert "No owner" in page.locator("#map .row").first.inner_text()
     wait_text(page, "#map .row:nth-child(4) .why", "silent for 1.2 s")
     counts = page.locator("#phases .count").all_inner_texts()
@@ -260,6 +264,29 @@ def test_the_table_says_the_same(page: "Page", server: SceneServer) -> None:
     page.get_by_role("button", name="Next").click()
     wait_text(page, ".pages", "101 to 162 of 162 pools")
     assert page.get_by_role("button", name="Next").is_disabled()
+
+
+def test_what_has_the_focus_keeps_it(page: "Page", server: SceneServer) -> None:
+    """While the tables and the panel are read anew all the time."""
+    page.get_by_role("button", name="Table").click()
+    link = page.locator("#tables tbody a", has_text="worker-2").first
+    link.focus()
+
+    def busier(scene: Scene) -> None:
+        each = scene.workers[2]
+        load = replace(each.member.load, streams_per_second=77.0)
+        scene.workers[2] = replace(each, member=replace(each.member, load=load))
+        scene.count()
+
+    server.do(busier)
+    wait_text(page, "#tables", "77.0")
+    assert page.evaluate("document.activeElement.textContent") == "worker-2"
+    page.goto(f"{server.url}#pool={FIRST}")
+    region = page.get_by_role("region", name="Endpoints")
+    region.focus()
+    server.do(lambda scene: change(scene, FIRST, owners=("worker-2",), reason=Why.DRAIN))
+    wait_text(page, "#panel", "by worker-2's word")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Endpoints"
 
 
 def test_with_the_keyboard_alone(page: "Page") -> None:

@@ -136,6 +136,36 @@ async def test_an_answer_is_bounded(tmp_path: Path) -> None:
         await leader.close()
 
 
+async def test_people_who_look_at_one_pool_share_an_answer(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is under way, and for a moment afterwards; who is one too many is turned away."""
+    asked = questions()
+    where = (POOL, placed("worker-0"), [status_of(running)])
+    first, second = await asyncio.gather(asked.ask(*where), asked.ask(*where))
+    assert first is second
+    assert await asked.ask(*where) is first
+    monkeypatch.setattr(endpoints_module, "FRESH_SECONDS", 0.0)
+    assert await asked.ask(*where) is not first
+    monkeypatch.setattr(endpoints_module, "AT_ONCE", 0)
+    with pytest.raises(EndpointsUnknown, match="0 such questions are under way here"):
+        await asked.ask(*where)
+
+
+async def test_a_worker_answers_only_so_often(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may read may make coordinators ask; picks come first."""
+    monkeypatch.setattr(endpoints_module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(service_module, "MAX_A_SECOND", 1)
+    asked = questions()
+    where = (POOL, placed("worker-0"), [status_of(running)])
+    await asked.ask(*where)
+    with pytest.raises(EndpointsUnknown, match="RESOURCE_EXHAUSTED: too many ask this worker"):
+        for _ in range(100):
+            await asked.ask(*where)
+
+
 async def test_what_cannot_be_told_says_why(running: Running) -> None:
     """Each of the ways in which there is no answer."""
     ask = questions().ask

@@ -27,6 +27,7 @@ from fleet.control.endpoint_messages import EndpointRow, PoolEndpoints
 from fleet.errors import FleetError, SettingsError, StoreUnavailable
 from fleet.model import EpochVersion, Hold, LeaderInfo, MemberStatus, PoolRef, ShardMap
 from fleet.store.contract import Move
+from tests.web_scene import scene_of
 
 TOKEN = "s3cret"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -180,6 +181,27 @@ async def test_the_map_and_its_version(served: Served) -> None:
     assert (status, body["version"]) == (200, 2)
     served.view.who = None
     assert (await served.ask("GET", "/api/v1/map"))[1]["leader"] is None
+
+
+async def test_a_large_map_is_sent_compressed(served: Served) -> None:
+    """To who takes that, under a tag of its own; a small one never is."""
+    served.view.map = scene_of(400, 4).shard_map()
+    plain = {"Accept-Encoding": "identity"}
+    status, body, headers = await served.ask("GET", "/api/v1/map", headers=plain)
+    assert (status, "Content-Encoding" in headers, headers["Vary"]) == (
+        200,
+        False,
+        "Accept-Encoding",
+    )
+    packed = {"Accept-Encoding": "br, gzip"}
+    status, same, zipped = await served.ask("GET", "/api/v1/map", headers=packed)
+    assert (status, zipped["Content-Encoding"], same) == (200, "gzip", body)
+    assert int(zipped["Content-Length"]) < int(headers["Content-Length"]) / 5
+    assert zipped["ETag"] != headers["ETag"]
+    again = {**packed, "If-None-Match": zipped["ETag"]}
+    assert (await served.ask("GET", "/api/v1/map", headers=again))[0] == 304
+    served.view.map = empty_map(1)
+    assert "Content-Encoding" not in (await served.ask("GET", "/api/v1/map", headers=packed))[2]
 
 
 async def test_the_workers(served: Served) -> None:
@@ -372,6 +394,9 @@ async def test_a_pools_endpoints(served: Served) -> None:
         },
     )
     assert (await served.error("GET", "/api/v1/pools/acme/x/endpoints"))[0] == 404
+    served.view.explained[PoolRef("acme", "x")] = EXPLAINED
+    answer = await served.error("GET", "/api/v1/pools/acme/x/endpoints")
+    assert answer == (503, "no_endpoints")
     served.view.told[ref] = EndpointsUnknown("worker-0, the owner: no answer within 1 s")
     status, body, headers = await served.ask("GET", "/api/v1/pools/acme/red/endpoints")
     assert (status, body["error"]["code"], headers["Retry-After"]) == (503, "no_endpoints", "1")

@@ -89,6 +89,7 @@ export async function command(worker, action) {
  * @param {AbortSignal} signal
  */
 export async function openEvents(known, signal) {
+  /** @type {Record<string, string>} */
   const more = known ? { "Last-Event-ID": known } : {};
   const response = await fetch("api/v1/events", {
     headers: headers({ Accept: "text/event-stream", ...more }),

@@ -1,6 +1,6 @@
 // The page put together: what comes in changes the model, what changed is shown once a frame.
 
-import { byId, h, say } from "./dom.js";
+import { byId, h, renew, say } from "./dom.js";
 import { readColours } from "./cells.js";
 import { Live } from "./live.js";
 import { MapView } from "./mapview.js";
@@ -26,7 +26,12 @@ const TICK_MS = 3_000;
 const REFRESH_MS = 700;
 
 const fleet = new Fleet();
-const standing = { leading: false, leader: /** @type {any} */ (null), answeredBy: "", notReady: /** @type {any} */ (null) };
+const standing = {
+  leading: false,
+  leader: /** @type {any} */ (null),
+  answeredBy: "",
+  notReady: /** @type {any} */ (null),
+};
 const search = /** @type {HTMLInputElement} */ (byId("search"));
 let filter = filterOf("", []);
 let colours = readColours();
@@ -128,8 +133,17 @@ function showFound(all) {
   list.hidden = filter.terms.length === 0;
   if (list.hidden) return;
   const items = best(all, search.value, MOST_FOUND).map((pool) =>
-    h("li", {}, h("button", { type: "button", onclick: () => openPool(pool) }, poolLine(pool, now()))));
-  list.replaceChildren(h("li", { class: "count", role: "status" }, plural(all.length, "match", "matches")), ...items);
+    h(
+      "li",
+      {},
+      h("button", { type: "button", onclick: () => openPool(pool) }, poolLine(pool, now())),
+    ),
+  );
+  renew(
+    list,
+    h("li", { class: "count", role: "status" }, plural(all.length, "match", "matches")),
+    items,
+  );
 }
 
 function drawSummary() {
@@ -252,7 +266,8 @@ byId("history-button").addEventListener("click", () => (location.hash = "#histor
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || dialog.dialog.open) return;
-  const typing = event.target instanceof HTMLElement && event.target.matches("input, select, textarea");
+  const typing =
+    event.target instanceof HTMLElement && event.target.matches("input, select, textarea");
   if (event.key === "/" && !typing) {
     event.preventDefault();
     search.focus();
@@ -270,7 +285,9 @@ function route() {
   const pool = kind === "pool" ? poolOfHash(value) : null;
   if (pool) panel.open(new PoolPanel(pool.namespace, pool.name, now));
   else if (kind === "worker" && value) {
-    panel.open(new WorkerPanel(value, fleet, () => standing, now, { askToken: () => dialog.open() }));
+    panel.open(
+      new WorkerPanel(value, fleet, () => standing, now, { askToken: () => dialog.open() }),
+    );
   } else if (kind === "plan") panel.open(new PlanPanel(value, livingWorkers));
   else if (kind === "history") panel.open(new HistoryPanel(now));
   else panel.close();
@@ -291,7 +308,9 @@ function chosenKey(pool) {
 
 /** @returns {string[]} */
 function livingWorkers() {
-  return fleet.rows().filter((id) => fleet.workers.has(id) && fleet.workers.get(id)?.state !== "dead");
+  return fleet
+    .rows()
+    .filter((id) => fleet.workers.has(id) && fleet.workers.get(id)?.state !== "dead");
 }
 
 window.addEventListener("hashchange", route);

@@ -15,7 +15,9 @@ const NAMES = ["owned", "opening", "moving", "quarantined", "unowned", "ground",
 /** @returns {Colours} as the style sheet has them now */
 export function readColours() {
   const style = getComputedStyle(document.documentElement);
-  return Object.fromEntries(NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  return Object.fromEntries(
+    NAMES.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]),
+  );
 }
 
 /** @param {CanvasRenderingContext2D} at @param {Size} size @param {Grid} grid @param {number} index

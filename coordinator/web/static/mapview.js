@@ -109,7 +109,8 @@ export class MapView {
 
   /** @param {string[]} ids @returns {boolean} whether rows came, went or changed places */
   #arrange(ids) {
-    const same = ids.length === this.order.length && ids.every((id, at) => this.order[at].id === id);
+    const same =
+      ids.length === this.order.length && ids.every((id, at) => this.order[at].id === id);
     if (same) return false;
     const wanted = new Set(ids);
     for (const [id, row] of this.rows) {
@@ -143,8 +144,17 @@ export class MapView {
     const element = h("section", { class: kind, "aria-label": name }, head.element, canvas);
     /** @type {Row} */
     const row = {
-      id, element, head, canvas, pools: [], grid: gridOf(this.size, 0, 1),
-      visible: false, dirty: true, at: null, width: 0, height: 0,
+      id,
+      element,
+      head,
+      canvas,
+      pools: [],
+      grid: gridOf(this.size, 0, 1),
+      visible: false,
+      dirty: true,
+      at: null,
+      width: 0,
+      height: 0,
     };
     canvas.addEventListener("pointermove", (event) => this.#hover(row, event));
     canvas.addEventListener("pointerleave", () => this.#hideTip());
@@ -158,7 +168,10 @@ export class MapView {
 
   #choose() {
     this.width = this.#room();
-    this.size = sizeFor(this.order.map((row) => row.pools.length), this.width);
+    this.size = sizeFor(
+      this.order.map((row) => row.pools.length),
+      this.width,
+    );
     this.container.dataset.size = this.size.name;
     for (const row of this.order) row.dirty = true;
   }
@@ -316,8 +329,11 @@ export class MapView {
     const option = h(
       "div",
       {
-        role: "option", id, "aria-selected": keyOf(pool) === this.chosen,
-        "aria-posinset": index + 1, "aria-setsize": row.pools.length,
+        role: "option",
+        id,
+        "aria-selected": keyOf(pool) === this.chosen,
+        "aria-posinset": index + 1,
+        "aria-setsize": row.pools.length,
       },
       poolLine(pool, this.given.now()),
     );
@@ -339,7 +355,8 @@ export class MapView {
       return;
     }
     const rows = this.order.map((each) => ({
-      count: each.pools.length, columns: each.grid.columns,
+      count: each.pools.length,
+      columns: each.grid.columns,
     }));
     const to = step(rows, { row: at, index }, event.key);
     if (to.row === at && to.index === index) {

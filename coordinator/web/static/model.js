@@ -85,6 +85,8 @@ export class Fleet {
     this.leader = null;
     /** @type {Map<string, Pool>} */
     this.pools = new Map();
+    /** @type {Map<string, number>} in how many route groups each pool is */
+    this.names = new Map();
     /** @type {Map<string, Pool[]>} each list ordered by namespace and name */
     this.byOwner = new Map();
     /** @type {Map<string, Worker>} */
@@ -109,6 +111,7 @@ export class Fleet {
   readMap(map, now) {
     const moving = this.movingSince;
     this.pools = new Map();
+    this.names = new Map();
     this.byOwner = new Map();
     this.movingSince = new Map();
     this.counts = Object.fromEntries(PHASES.map((phase) => [phase, 0]));
@@ -204,7 +207,10 @@ export class Fleet {
   #lookBehind(now) {
     const behind = new Map();
     for (const worker of this.workers.values()) {
-      const wanted = this.concerned.get(worker.id) ?? { epoch: this.version?.epoch ?? 0, version: 0 };
+      const wanted = this.concerned.get(worker.id) ?? {
+        epoch: this.version?.epoch ?? 0,
+        version: 0,
+      };
       if (worker.state !== "dead" && compareVersions(worker, wanted) < 0) {
         behind.set(worker.id, this.behindSince.get(worker.id) ?? now);
       }
@@ -216,7 +222,9 @@ export class Fleet {
   #add(pool, since, ordered) {
     const owner = ownerOf(pool);
     const key = keyOf(pool);
+    const name = `${pool.namespace}/${pool.name}`;
     this.pools.set(key, pool);
+    this.names.set(name, (this.names.get(name) ?? 0) + 1);
     let pools = this.byOwner.get(owner);
     if (!pools) this.byOwner.set(owner, (pools = []));
     if (ordered) pools.splice(placeIn(pools, pool), 0, pool);
@@ -231,6 +239,10 @@ export class Fleet {
   #drop(pool) {
     const owner = ownerOf(pool);
     const key = keyOf(pool);
+    const name = `${pool.namespace}/${pool.name}`;
+    const left = (this.names.get(name) ?? 1) - 1;
+    if (left) this.names.set(name, left);
+    else this.names.delete(name);
     this.pools.delete(key);
     this.movingSince.delete(key);
     const pools = this.byOwner.get(owner) ?? [];

@@ -45,7 +45,11 @@ export class Panel {
     this.before = null;
     this.title = h("h2", { id: "panel-title", tabindex: -1 });
     this.body = h("div", { class: "panel-body" });
-    const close = h("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => this.leave() }, "✕");
+    const close = h(
+      "button",
+      { type: "button", class: "close", "aria-label": "Close", onclick: () => this.leave() },
+      "✕",
+    );
     element.setAttribute("aria-labelledby", "panel-title");
     element.append(h("div", { class: "panel-head" }, this.title, close), this.body);
   }

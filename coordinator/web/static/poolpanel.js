@@ -1,8 +1,18 @@
 // One pool: who owns it, why, since when, whether anything was lost, and its endpoints.
 
 import { get, poolPath, Refused } from "./api.js";
-import { bar, h, table } from "./dom.js";
-import { answer, ago, clock, lossOf, outcomeWords, PHASE_HELP, PHASE_WORDS, plural, reasonWords } from "./text.js";
+import { bar, h, renew, table } from "./dom.js";
+import {
+  answer,
+  ago,
+  clock,
+  lossOf,
+  outcomeWords,
+  PHASE_HELP,
+  PHASE_WORDS,
+  plural,
+  reasonWords,
+} from "./text.js";
 
 /** @typedef {import("./dom.js").Child} Child */
 
@@ -19,7 +29,11 @@ function workerLinks(ids) {
 /** @param {[string, Child|Child[]][]} facts those without a value are left out */
 export function factList(facts) {
   const shown = facts.filter(([, value]) => value && (!Array.isArray(value) || value.length));
-  return h("dl", {}, ...shown.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, ...[value].flat())]));
+  return h(
+    "dl",
+    {},
+    ...shown.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, ...[value].flat())]),
+  );
 }
 
 /** @param {unknown} error */
@@ -30,7 +44,11 @@ export function failure(error) {
 
 /** @param {string} phase */
 export function phaseBadge(phase) {
-  return h("span", { class: `phase ${phase}`, title: PHASE_HELP[phase] }, PHASE_WORDS[phase] ?? phase);
+  return h(
+    "span",
+    { class: `phase ${phase}`, title: PHASE_HELP[phase] },
+    PHASE_WORDS[phase] ?? phase,
+  );
 }
 
 /** @param {any} group @param {number} now */
@@ -43,7 +61,11 @@ function groupPart(group, now) {
     h("p", { class: "answer" }, answer(group, now), " ", phaseBadge(group.phase)),
     group.note && h("p", { class: "problem" }, group.note),
     ...group.unwell.map((/** @type {any} */ worker) =>
-      h("p", { class: "problem" }, `${worker.id} is ${worker.state}: ${worker.why || worker.signal}`),
+      h(
+        "p",
+        { class: "problem" },
+        `${worker.id} is ${worker.state}: ${worker.why || worker.signal}`,
+      ),
     ),
     factList([
       ["Owner", group.owners.length ? workerLinks(group.owners) : "nobody"],
@@ -53,12 +75,21 @@ function groupPart(group, now) {
       ["Moving to", group.moving_to && workerLink(group.moving_to)],
       ["Letting go", workerLinks(group.draining)],
       ["Candidates", workerLinks(group.candidates)],
-      ["Pinned", group.pin && `${group.pin.text}: ${group.pin.workers.join(", ") || "no worker meets it"}`],
-      ["Service", service && `${service.name}:${service.port}, ${service.state.replaceAll("_", " ")}`],
+      [
+        "Pinned",
+        group.pin && `${group.pin.text}: ${group.pin.workers.join(", ") || "no worker meets it"}`,
+      ],
+      [
+        "Service",
+        service && `${service.name}:${service.port}, ${service.state.replaceAll("_", " ")}`,
+      ],
       ["", service?.note],
       ["", service?.error && h("span", { class: "problem" }, service.error)],
       ["Route", route && (route.addresses.join(", ") || "leads nowhere")],
-      ["Written", route && [route.version && `as ${route.version} `, route.where && `in ${route.where}`]],
+      [
+        "Written",
+        route && [route.version && `as ${route.version} `, route.where && `in ${route.where}`],
+      ],
     ]),
   );
 }
@@ -67,23 +98,40 @@ function groupPart(group, now) {
 function explanation(document, now) {
   const claim = document.claim;
   return [
-    claim.state !== "claimed" && h("p", { class: "problem" }, `${claim.state.replaceAll("_", " ")}: ${claim.why}`),
-    ...document.refusals.map((/** @type {any} */ each) => h("p", { class: "problem" }, `${each.reason}: ${each.message}`)),
+    claim.state !== "claimed" &&
+      h("p", { class: "problem" }, `${claim.state.replaceAll("_", " ")}: ${claim.why}`),
+    ...document.refusals.map((/** @type {any} */ each) =>
+      h("p", { class: "problem" }, `${each.reason}: ${each.message}`),
+    ),
     ...document.problems.map((/** @type {string} */ each) => h("p", { class: "problem" }, each)),
     ...document.groups.map((/** @type {any} */ group) => groupPart(group, now)),
     !document.groups.length && h("p", {}, "No Service leads to it."),
     factList([
       ["Claim", `${claim.state.replaceAll("_", " ")}: ${claim.why}`],
-      ["Picks by", document.picking && [document.picking.name, document.picking.problem && `; ${document.picking.problem}`]],
+      [
+        "Picks by",
+        document.picking && [
+          document.picking.name,
+          document.picking.problem && `; ${document.picking.problem}`,
+        ],
+      ],
     ]),
     document.unknown_here.length > 0 &&
-      h("p", { class: "aside" }, `${document.answered_by} does not lead: when its route was written, and whether its Service could be, the leader alone knows.`),
+      h(
+        "p",
+        { class: "aside" },
+        `${document.answered_by} does not lead: when its route was written, and whether its Service could be, the leader alone knows.`,
+      ),
   ];
 }
 
 /** @param {{source: string|null, target: string|null}} move */
 function fromTo({ source, target }) {
-  return [h("span", { class: "whole" }, `${source ?? "nobody"} →`), " ", h("span", { class: "whole" }, target ?? "nobody")];
+  return [
+    h("span", { class: "whole" }, `${source ?? "nobody"} →`),
+    " ",
+    h("span", { class: "whole" }, target ?? "nobody"),
+  ];
 }
 
 /** @param {any} document `GET /api/v1/history` @param {number} now @param {boolean} withGroup */
@@ -92,7 +140,11 @@ export function movesTable(document, now, withGroup) {
   const rows = [
     ...document.under_way.map((/** @type {any} */ move) => [
       ...(withGroup ? [move.group] : []),
-      "now", fromTo(move), reasonWords(move.reason), phaseBadge("moving"), "",
+      "now",
+      fromTo(move),
+      reasonWords(move.reason),
+      phaseBadge("moving"),
+      "",
     ]),
     ...moves.map((/** @type {any} */ move) => {
       const loss = lossOf(move);
@@ -114,19 +166,36 @@ export function movesTable(document, now, withGroup) {
 /** @param {any} document `GET …/endpoints` */
 function endpointsPart(document) {
   const rows = document.endpoints.map((/** @type {any} */ each) => [
-    h("span", { title: each.address }, each.pod, h("br"), h("small", {}, each.address || "no address yet")),
+    h(
+      "span",
+      { title: each.address },
+      each.pod,
+      h("br"),
+      h("small", {}, each.address || "no address yet"),
+    ),
     each.ready ? "ready" : h("span", { class: "lost" }, "not ready"),
-    figure(each.running), figure(each.waiting),
-    each.kv_usage === null ? "?" : h("span", { class: "kv" }, bar(each.kv_usage, "owned"), `${Math.round(each.kv_usage * 100)} %`),
+    figure(each.running),
+    figure(each.waiting),
+    each.kv_usage === null
+      ? "?"
+      : h(
+          "span",
+          { class: "kv" },
+          bar(each.kv_usage, "owned"),
+          `${Math.round(each.kv_usage * 100)} %`,
+        ),
     ageOf(each),
   ]);
-  const count = `${document.ready} of ${plural(document.total, "endpoint")} ready, by ${document.worker}'s word; ` +
+  const count =
+    `${document.ready} of ${plural(document.total, "endpoint")} ready, by ${document.worker}'s word; ` +
     `${document.requests_per_second.toFixed(1)} requests/s`;
   return [
     h("p", {}, count),
-    rows.length ? table(["Pod", "State", "Running", "Waiting", "KV", "Age"], rows, "Endpoints")
+    rows.length
+      ? table(["Pod", "State", "Running", "Waiting", "KV", "Age"], rows, "Endpoints")
       : h("p", { class: "problem" }, "It has no endpoint: requests are answered 503."),
-    document.total > rows.length && h("p", {}, `${document.total - rows.length} more are not listed.`),
+    document.total > rows.length &&
+      h("p", {}, `${document.total - rows.length} more are not listed.`),
   ];
 }
 
@@ -138,7 +207,8 @@ function figure(value) {
 /** @param {any} endpoint */
 function ageOf(endpoint) {
   if (endpoint.refused) return h("span", { class: "lost" }, "nobody listens");
-  if (endpoint.failed_scrapes > 2) return h("span", { class: "lost" }, `${endpoint.failed_scrapes} failed`);
+  if (endpoint.failed_scrapes > 2)
+    return h("span", { class: "lost" }, `${endpoint.failed_scrapes} failed`);
   return endpoint.age_seconds === null ? "never read" : `${endpoint.age_seconds.toFixed(1)} s`;
 }
 
@@ -153,9 +223,13 @@ export class PoolPanel {
     this.moves = h("div", { class: "loading" }, "asking…");
     this.endpoints = h("div", { class: "loading" }, "asking…");
     this.element = h(
-      "div", {}, this.facts,
-      h("h3", {}, "Moves"), this.moves,
-      h("h3", {}, "Endpoints"), this.endpoints,
+      "div",
+      {},
+      this.facts,
+      h("h3", {}, "Moves"),
+      this.moves,
+      h("h3", {}, "Endpoints"),
+      this.endpoints,
     );
     this.run = new AbortController();
   }
@@ -166,7 +240,9 @@ export class PoolPanel {
     const pool = encodeURIComponent(this.title);
     await Promise.all([
       this.#fill(this.facts, path, (document) => explanation(document, this.now())),
-      this.#fill(this.moves, `api/v1/history?pool=${pool}&limit=50`, (document) => [movesTable(document, this.now(), false)]),
+      this.#fill(this.moves, `api/v1/history?pool=${pool}&limit=50`, (document) => [
+        movesTable(document, this.now(), false),
+      ]),
       this.tick(),
     ]);
   }
@@ -185,15 +261,10 @@ export class PoolPanel {
   async #fill(where, path, show) {
     try {
       const document = await get(path, this.run.signal);
-      const scrolled = where.querySelector(".scroll")?.scrollTop ?? 0;
-      const focused = where.contains(globalThis.document.activeElement) && globalThis.document.activeElement?.className === "scroll";
-      where.replaceChildren(...h("div", {}, ...show(document)).childNodes);
-      const region = where.querySelector(".scroll");
-      if (region) region.scrollTop = scrolled;
-      if (focused && region instanceof HTMLElement) region.focus({ preventScroll: true });
+      renew(where, ...show(document));
     } catch (error) {
       if (this.run.signal.aborted) return;
-      where.replaceChildren(failure(error));
+      renew(where, failure(error));
     }
     where.classList.remove("loading");
   }
@@ -211,9 +282,9 @@ export class HistoryPanel {
   async refresh() {
     try {
       const document = await get("api/v1/history?limit=200", this.run.signal);
-      this.element.replaceChildren(movesTable(document, this.now(), true));
+      renew(this.element, movesTable(document, this.now(), true));
     } catch (error) {
-      if (!this.run.signal.aborted) this.element.replaceChildren(failure(error));
+      if (!this.run.signal.aborted) renew(this.element, failure(error));
     }
     this.element.classList.remove("loading");
   }

@@ -61,13 +61,14 @@ export class RowHead {
     const behind = fleet.behindSince.get(id);
     const late = behind !== undefined && now - behind > 2_000;
     const age = late ? `, ${mapAge(worker, fleet.version, behind, now)}` : "";
-    say(this.facts, `${plural(owned, "pool")}, ${decimal(worker.load)}/s`);
+    const load = worker.state === "dead" ? 0 : worker.load;
+    say(this.facts, plural(owned, "pool") + (load ? `, ${decimal(load)}/s` : ""));
     say(this.why, `${worker.why}${age}`.replace(/^, /, ""));
     const live = worker.state === "alive" || worker.state === "suspect";
     const fair = live && scale.weights ? (scale.owned * worker.weight) / scale.weights : 0;
     const whole = Math.max(scale.most, fair) * 1.1;
     this.#fill(this.owned, owned / whole);
-    this.#fill(this.load, worker.load / scale.busiest);
+    this.#fill(this.load, load / scale.busiest);
     this.tick.hidden = fair === 0;
     this.tick.style.left = `${(fair / whole) * 100}%`;
     const title = `fair share by weight ${worker.weight}: ${decimal(fair)} pools`;

@@ -1,6 +1,6 @@
 // The same as the map, as tables: for screen readers, for copying, and for who likes them better.
 
-import { h } from "./dom.js";
+import { h, renew, say } from "./dom.js";
 import { keyOf } from "./model.js";
 import { phaseBadge, workerLink } from "./poolpanel.js";
 import { ago, decimal, mapAge, plural, reasonWords } from "./text.js";
@@ -12,7 +12,17 @@ import { ago, decimal, mapAge, plural, reasonWords } from "./text.js";
 const PAGE = 100;
 
 const POOL_COLUMNS = ["Pool", "Phase", "Owner", "Stand-by", "Why", "For", "Group"];
-const WORKER_COLUMNS = ["Worker", "State", "Owned", "Stand-by", "Load/s", "Weight", "Lag ms", "Map", "Why"];
+const WORKER_COLUMNS = [
+  "Worker",
+  "State",
+  "Owned",
+  "Stand-by",
+  "Load/s",
+  "Weight",
+  "Lag ms",
+  "Map",
+  "Why",
+];
 
 /** @param {string[]} columns */
 function head(columns) {
@@ -33,10 +43,25 @@ export class TableView {
     this.back = h("button", { type: "button", onclick: () => this.#turn(-1) }, "Previous");
     this.next = h("button", { type: "button", onclick: () => this.#turn(1) }, "Next");
     container.append(
-      h("div", { class: "scroll wide", tabindex: 0, role: "region", "aria-label": "Workers" },
-        h("table", {}, h("caption", {}, "Workers"), head(WORKER_COLUMNS), this.workerRows)),
-      h("div", { class: "scroll wide", tabindex: 0, role: "region", "aria-label": "Pools" }, this.poolTable),
-      h("nav", { class: "pages", "aria-label": "Pages of pools" }, this.back, " ", this.where, " ", this.next),
+      h(
+        "div",
+        { class: "scroll wide", tabindex: 0, role: "region", "aria-label": "Workers" },
+        h("table", {}, h("caption", {}, "Workers"), head(WORKER_COLUMNS), this.workerRows),
+      ),
+      h(
+        "div",
+        { class: "scroll wide", tabindex: 0, role: "region", "aria-label": "Pools" },
+        this.poolTable,
+      ),
+      h(
+        "nav",
+        { class: "pages", "aria-label": "Pages of pools" },
+        this.back,
+        " ",
+        this.where,
+        " ",
+        this.next,
+      ),
     );
   }
 
@@ -55,7 +80,7 @@ export class TableView {
       const worker = fleet.workers.get(id);
       return worker ? [this.#worker(worker, fleet)] : [];
     });
-    this.workerRows.replaceChildren(...rows);
+    renew(this.workerRows, rows);
   }
 
   /** @param {number} by */
@@ -70,12 +95,15 @@ export class TableView {
     this.page = Math.min(Math.max(0, this.page), pages - 1);
     const first = this.page * PAGE;
     const shown = this.pools.slice(first, first + PAGE);
-    this.poolRows.replaceChildren(...shown.map((pool) => this.#pool(pool)));
+    renew(
+      this.poolRows,
+      shown.map((pool) => this.#pool(pool)),
+    );
     this.poolTable.setAttribute("aria-rowcount", String(this.pools.length + 1));
     this.back.disabled = this.page === 0;
     this.next.disabled = this.page === pages - 1;
     const range = shown.length ? `${first + 1} to ${first + shown.length} of ` : "";
-    this.where.textContent = range + plural(this.pools.length, "pool");
+    say(this.where, range + plural(this.pools.length, "pool"));
   }
 
   /** @param {Pool} pool */
@@ -85,7 +113,8 @@ export class TableView {
     const owners = pool.owners.map((id) => workerLink(id));
     const to = pool.moving_to ? [" → ", workerLink(pool.moving_to)] : [];
     return h(
-      "tr", { "data-key": keyOf(pool) },
+      "tr",
+      { "data-key": keyOf(pool) },
       h("th", { scope: "row" }, name),
       h("td", {}, phaseBadge(pool.phase)),
       h("td", {}, ...(owners.length ? owners : ["nobody"]), ...to),
@@ -100,11 +129,17 @@ export class TableView {
   #worker(worker, fleet) {
     const behind = fleet.behindSince.get(worker.id);
     return h(
-      "tr", {},
+      "tr",
+      {},
       h("th", { scope: "row" }, workerLink(worker.id)),
       h("td", {}, h("span", { class: `state ${worker.state}` }, worker.state)),
-      ...[worker.owned, worker.standby, decimal(worker.load), worker.weight, worker.loop_lag_ms.toFixed(1)]
-        .map((value) => h("td", {}, String(value))),
+      ...[
+        worker.owned,
+        worker.standby,
+        decimal(worker.load),
+        worker.weight,
+        worker.loop_lag_ms.toFixed(1),
+      ].map((value) => h("td", {}, String(value))),
       h("td", {}, mapAge(worker, fleet.version, behind, this.now())),
       h("td", {}, worker.why),
     );

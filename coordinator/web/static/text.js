@@ -88,9 +88,7 @@ export function answer(group, now) {
   if (!group.owners.length) return `Nobody has owned it${since}: ${reasonWords(group.reason)}.`;
   const standby = group.standby ? ` ${group.standby} stands by.` : " Nobody stands by.";
   const moving = group.moving_to ? ` It is moving to ${group.moving_to}.` : "";
-  return (
-    `${group.owners.join(", ")} has owned it${since}: ${reasonWords(group.reason)}.${moving}${standby}`
-  );
+  return `${group.owners.join(", ")} has owned it${since}: ${reasonWords(group.reason)}.${moving}${standby}`;
 }
 
 /**
@@ -99,7 +97,8 @@ export function answer(group, now) {
  * @returns {{word: string, lost: boolean, more: string}}
  */
 export function lossOf(move) {
-  if (move.source === null) return { word: "nothing", lost: false, more: "It had no owner before." };
+  if (move.source === null)
+    return { word: "nothing", lost: false, more: "It had no owner before." };
   if (move.reason === "owner_dead") {
     return {
       word: "what was in flight",
@@ -141,7 +140,9 @@ export function announce(moved) {
       const name = `${pool.namespace}/${pool.name}`;
       const why = reasonWords(pool.reason);
       if (!to) return `${name} has lost its owner ${from}: ${why}.`;
-      return from ? `${name} went from ${from} to ${to}: ${why}.` : `${to} now owns ${name}: ${why}.`;
+      return from
+        ? `${name} went from ${from} to ${to}: ${why}.`
+        : `${to} now owns ${name}: ${why}.`;
     })
     .join(" ");
 }

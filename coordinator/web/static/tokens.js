@@ -6,11 +6,20 @@ import { h } from "./dom.js";
 /** @param {string} id @param {() => void} done */
 function form(id, done) {
   const input = h("input", {
-    id, type: "password", autocomplete: "off", spellcheck: "false", maxlength: 8000, required: true,
+    id,
+    type: "password",
+    autocomplete: "off",
+    spellcheck: "false",
+    maxlength: 8000,
+    required: true,
   });
   const element = h(
-    "form", { class: "token", autocomplete: "off" },
-    h("label", { for: id }, "Bearer token "), input, " ", h("button", { type: "submit" }, "Use it"),
+    "form",
+    { class: "token", autocomplete: "off" },
+    h("label", { for: id }, "Bearer token "),
+    input,
+    " ",
+    h("button", { type: "submit" }, "Use it"),
   );
   element.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -33,13 +42,28 @@ export class TokenDialog {
   constructor(changed) {
     const { element, input } = form("fleet-token", () => (this.dialog.close(), changed()));
     this.input = input;
-    this.forget = h("button", { type: "button", onclick: () => (setToken(""), this.dialog.close(), changed()) }, "Forget it");
+    this.forget = h(
+      "button",
+      { type: "button", onclick: () => (setToken(""), this.dialog.close(), changed()) },
+      "Forget it",
+    );
     this.dialog = h(
-      "dialog", { "aria-labelledby": "token-title" },
+      "dialog",
+      { "aria-labelledby": "token-title" },
       h("h2", { id: "token-title" }, "Token"),
-      h("p", {}, "The fleet's own token lets you drain workers from this page. It is kept in this page alone: not stored, not in the address, sent to this coordinator only."),
+      h(
+        "p",
+        {},
+        "The fleet's own token lets you drain workers from this page. It is kept in this page alone: not stored, not in the address, sent to this coordinator only.",
+      ),
       element,
-      h("p", {}, this.forget, " ", h("button", { type: "button", onclick: () => this.dialog.close() }, "Close")),
+      h(
+        "p",
+        {},
+        this.forget,
+        " ",
+        h("button", { type: "button", onclick: () => this.dialog.close() }, "Close"),
+      ),
     );
     document.body.append(this.dialog);
   }

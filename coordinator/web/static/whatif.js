@@ -21,8 +21,11 @@ export function questionOf(text) {
 /** The sentence of the answer. @param {any} plan */
 export function verdict(plan) {
   const share = plan.groups ? (100 * plan.moved) / plan.groups : 0;
-  const what = plan.question.remove ? `Without ${plan.question.remove}` : `With ${plural(plan.question.workers, "worker")}`;
-  if (!plan.workers.some((/** @type {any} */ each) => each.fate !== "leaves")) return `${what} nobody is left: every pool would lose its owner.`;
+  const what = plan.question.remove
+    ? `Without ${plan.question.remove}`
+    : `With ${plural(plan.question.workers, "worker")}`;
+  if (!plan.workers.some((/** @type {any} */ each) => each.fate !== "leaves"))
+    return `${what} nobody is left: every pool would lose its owner.`;
   return `${what}, ${plan.moved.toLocaleString("en")} of ${plural(plan.groups, "route group")} would move (${share.toFixed(1)} %).`;
 }
 
@@ -51,32 +54,63 @@ function picture(plan) {
       `${decimal(each.load_before)} → ${decimal(each.load_after)}`,
     ];
   });
-  return table(["Worker", "Before and after", "Groups", "Change", "Load"], rows, "Workers before and after");
+  return table(
+    ["Worker", "Before and after", "Groups", "Change", "Load"],
+    rows,
+    "Workers before and after",
+  );
 }
 
 /** @param {any} plan */
 function movesPart(plan) {
   const most = 12;
-  const rows = plan.moves.slice(0, most).map((/** @type {any} */ each) => [
-    each.source ?? "nobody", each.target ?? "nobody", reasonWords(each.reason), String(each.groups),
-  ]);
+  const rows = plan.moves
+    .slice(0, most)
+    .map((/** @type {any} */ each) => [
+      each.source ?? "nobody",
+      each.target ?? "nobody",
+      reasonWords(each.reason),
+      String(each.groups),
+    ]);
   if (!rows.length) return null;
   const rest = plan.moves.length - rows.length;
-  return h("div", {}, h("h3", {}, "Who gives to whom"), table(["From", "To", "Why", "Groups"], rows, "Moves"),
-    rest > 0 && h("p", {}, `and ${plural(rest, "more pair")}`));
+  return h(
+    "div",
+    {},
+    h("h3", {}, "Who gives to whom"),
+    table(["From", "To", "Why", "Groups"], rows, "Moves"),
+    rest > 0 && h("p", {}, `and ${plural(rest, "more pair")}`),
+  );
 }
 
 /** @param {any} plan */
 export function planPart(plan) {
   return h(
-    "div", { class: "plan" },
+    "div",
+    { class: "plan" },
     h("p", { class: "answer" }, verdict(plan)),
     h("p", {}, balanceLine(plan)),
-    h("p", { class: "aside" },
-      "Nothing has been done. A planned move loses no request; where a worker dies instead, requests that it is answering are cut."),
-    !plan.loads_known && h("p", { class: "aside" }, `${plan.answered_by} does not lead and knows no loads: all groups count alike.`),
-    h("p", { class: "legend", "aria-hidden": "true" }, h("span", { class: "key before" }), " before ", h("span", { class: "key after" }), " after"),
-    picture(plan), movesPart(plan),
+    h(
+      "p",
+      { class: "aside" },
+      "Nothing has been done. A planned move loses no request; where a worker dies instead, requests that it is answering are cut.",
+    ),
+    !plan.loads_known &&
+      h(
+        "p",
+        { class: "aside" },
+        `${plan.answered_by} does not lead and knows no loads: all groups count alike.`,
+      ),
+    h(
+      "p",
+      { class: "legend", "aria-hidden": "true" },
+      h("span", { class: "key before" }),
+      " before ",
+      h("span", { class: "key after" }),
+      " after",
+    ),
+    picture(plan),
+    movesPart(plan),
   );
 }
 
@@ -90,18 +124,41 @@ export class PlanPanel {
     this.workers = workers;
     const select = (this.select = h("select", { id: "plan-remove" }));
     const number = (this.number = h("input", {
-      id: "plan-workers", type: "number", min: 1, max: 1000, value: this.question?.workers ?? 1,
+      id: "plan-workers",
+      type: "number",
+      min: 1,
+      max: 1000,
+      value: this.question?.workers ?? 1,
     }));
     this.workersChanged();
     const ask = (/** @type {string} */ text) => () => (location.hash = `#plan=${text}`);
     this.element = h(
-      "div", {},
-      h("div", { class: "ask" },
-        h("label", { for: "plan-remove" }, "…worker "), select, " goes? ",
-        h("button", { type: "button", onclick: () => ask(`remove:${encodeURIComponent(select.value)}`)() }, "Show")),
-      h("div", { class: "ask" },
-        h("label", { for: "plan-workers" }, "…there are "), number, " workers? ",
-        h("button", { type: "button", onclick: () => ask(`workers:${Number(number.value)}`)() }, "Show")),
+      "div",
+      {},
+      h(
+        "div",
+        { class: "ask" },
+        h("label", { for: "plan-remove" }, "…worker "),
+        select,
+        " goes? ",
+        h(
+          "button",
+          { type: "button", onclick: () => ask(`remove:${encodeURIComponent(select.value)}`)() },
+          "Show",
+        ),
+      ),
+      h(
+        "div",
+        { class: "ask" },
+        h("label", { for: "plan-workers" }, "…there are "),
+        number,
+        " workers? ",
+        h(
+          "button",
+          { type: "button", onclick: () => ask(`workers:${Number(number.value)}`)() },
+          "Show",
+        ),
+      ),
       this.result,
     );
   }
@@ -112,13 +169,17 @@ export class PlanPanel {
     const offered = [...this.select.options].map((option) => option.value);
     if (offered.join("\n") === ids.join("\n")) return;
     const chosen = this.select.value || this.question?.remove;
-    this.select.replaceChildren(...ids.map((id) => h("option", { value: id, selected: id === chosen }, id)));
-    if (!offered.length && !this.question?.workers) this.number.value = String(Math.max(1, ids.length));
+    this.select.replaceChildren(
+      ...ids.map((id) => h("option", { value: id, selected: id === chosen }, id)),
+    );
+    if (!offered.length && !this.question?.workers)
+      this.number.value = String(Math.max(1, ids.length));
   }
 
   async refresh() {
     if (!this.question) return;
-    if (!this.result.childElementCount) this.result.replaceChildren(h("p", { class: "loading" }, "asking…"));
+    if (!this.result.childElementCount)
+      this.result.replaceChildren(h("p", { class: "loading" }, "asking…"));
     try {
       this.result.replaceChildren(planPart(await askPlan(this.question, this.run.signal)));
     } catch (error) {
@@ -133,6 +194,9 @@ export class PlanPanel {
 
 /** @param {Question} question @param {AbortSignal} [signal] */
 export function askPlan(question, signal) {
-  const query = question.remove !== undefined ? `remove=${encodeURIComponent(question.remove)}` : `workers=${question.workers}`;
+  const query =
+    question.remove !== undefined
+      ? `remove=${encodeURIComponent(question.remove)}`
+      : `workers=${question.workers}`;
   return get(`api/v1/plan?${query}`, signal);
 }

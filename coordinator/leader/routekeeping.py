@@ -19,6 +19,7 @@ from itertools import islice
 from coordinator.election.contract import Term
 from coordinator.leader.doubt import LeaseInDoubt
 from coordinator.metrics.leading import TermFigures
+from coordinator.planning.differences import differing
 from coordinator.routes.contract import Route, Routes, Unreadable, WriteResult
 from fleet.clock import Clock
 from fleet.errors import RouteError
@@ -58,11 +59,11 @@ def changed_since(last: ShardMap | None, following: ShardMap) -> list[GroupKey] 
     """The groups whose routes may be others than in `last`; None = all may, or some are gone."""
     if last is None or last.version.epoch != following.version.epoch:
         return None
-    before, after = last.placements, following.placements
-    if last.addresses != following.addresses or len(before) != len(after):
+    if last.addresses != following.addresses:
         return None
-    changed = [group for group, placement in after.items() if before.get(group) is not placement]
-    return changed if all(group in before for group in changed) else None
+    changed, gone = differing(last.placements, following.placements)
+    known = all(group in last.placements for group in changed)
+    return changed if known and not gone else None
 
 
 def _no_loads() -> Mapping[GroupKey, float]:
@@ -103,6 +104,9 @@ class RouteKeeper:
         self._followed: ShardMap | None = None
         self._acts = 0
         self._right: tuple[Mapping[GroupKey, Route], int] | None = None
+        self._pairs: dict[GroupKey, tuple[Route, Route]] = {}
+        """What was found right at the last look, with what was wanted: ten thousand are passed over
+        in a tenth of the time that comparing them takes."""
         self._turn = asyncio.Lock()
 
     async def take_over(self, shard_map: ShardMap | None) -> None:
@@ -186,25 +190,34 @@ class RouteKeeper:
             if standing is looked_at and acts == self._acts:
                 return []  # all of it was right, and nothing was written or wanted since
         self._right, right_all = None, self._complete
+        known, pairs = self._pairs, dict[GroupKey, tuple[Route, Route]]()
         wrong = {}
         for group, route in self._wanted.items():
+            pair = known.get(group)
+            if pair is not None and pair[1] is route and standing.get(group) is pair[0]:
+                pairs[group] = pair
+                if self._written.get(group) is route:
+                    continue  # found right before, and nothing is other since
             if group in self._urgent or self._written.get(group) is not before.get(group):
                 right_all = False
                 continue  # to be written anyway, or written while we looked
             found, stamping = standing.get(group), group in self._stamps
             if found is not None and not stamping and found == before.get(group) == route:
+                pairs[group] = (found, route)
                 continue
             right_all = False
             right = self._repaired(found, route, None if stamping else before.get(group))
             if right is not None and not (stamping and _same_addresses(found, right)):
                 wrong[group] = right
+        self._pairs = pairs
         for group in wrong:
             self._stamps.pop(group, None)
         self._urgent |= self._busy_first(wrong)
         if not self._complete:
             return []
         unreadable = self._routes.unreadable() if isinstance(self._routes, Unreadable) else ()
-        foreign = [group for group in (*standing, *unreadable) if group not in self._wanted]
+        others = standing.keys() - self._wanted.keys()
+        foreign = [*others, *(group for group in unreadable if group not in self._wanted)]
         if right_all and not foreign:
             self._right = (standing, self._acts)
         return foreign

@@ -31,6 +31,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
+from coordinator.planning.differences import differing
 from fleet.model import GroupKey, Phase, Placement, ShardMap
 from fleet.settings.model import PlacementSettings
 
@@ -136,11 +137,8 @@ class Quarantine:
                     rests = 0.0 if placement.owners else now + REST_SECONDS
                     self._wards[group] = _Ward(now, objects(group), rests)
             return
-        known = before.placements
-        for group, placement in after.placements.items():
-            previous = known.get(group)
-            if previous is placement:
-                continue
+        for group in differing(before.placements, after.placements).changed:
+            placement, previous = after.placements[group], before.placements.get(group)
             for worker in _holders(placement) - _holders(previous):
                 self._arrivals.setdefault(worker, {})[group] = _Arrival(now, up(worker))
 

@@ -95,7 +95,8 @@ class Screen:
         age = time.monotonic() - self._at
         foot = [self._foot(snapshot.answered_by, age)]
         if self._problem:
-            foot.append(Text(printable(self._problem), style="red", overflow="ellipsis"))
+            problem = Text(printable(self._problem), "red", overflow="ellipsis", no_wrap=True)
+            foot.append(problem)
         width, height = self._console.width, self._console.height
         whole = screen(
             self._shown["map"],

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from fleet.local.faults import Refused, Unreachable
+from fleet.settings.limits import masked_url
 
 Json = Mapping[str, Any]
 MAP_PATH = "/api/v1/map"
@@ -28,7 +29,7 @@ def origin(address: str) -> str:
     """
     parts = urlsplit(address if "://" in address else f"http://{address}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"not a coordinator's address: {address[:200]!r}")
+        raise ValueError(f"not a coordinator's address: {masked_url(address)[:200]!r}")
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 

@@ -211,7 +211,10 @@ class Rules:
         if cap is not None and load is not None and own is not None and self._full is not None:
             weight = contender.candidate.weight
             if load + own > cap * weight:
-                why = f"would carry {load + own:.1f} with it, over its cap of {cap * weight:.1f}"
+                why = (
+                    f"would carry {load + own:.1f} with it, over its cap of {cap * weight:.1f}: "
+                    "only where nobody has room"
+                )
                 return Verdict.OVER_CAP, why + apart
             if load + own > self._full * weight:
                 why = (

@@ -327,11 +327,13 @@ def test_a_token_is_needed(
     assert coordinators[0].posts == [("/api/v1/workers/worker-0/drain", "Bearer other")]
 
 
-@pytest.mark.parametrize("address", ["ftp://x", "http://", "://"])
+@pytest.mark.parametrize("address", ["ftp://x", "http://", "://", "ftp://me:s3cret@x"])
 def test_an_address_that_is_none(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 2, naming the flag."""
     assert main(["status", "--coordinator", address]) == 2
-    assert "--coordinator" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "--coordinator" in error
+    assert "s3cret" not in error
 
 
 def test_config_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

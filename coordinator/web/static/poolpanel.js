@@ -144,7 +144,6 @@ export function movesTable(document, now, withGroup) {
       fromTo(move),
       reasonWords(move.reason),
       phaseBadge("moving"),
-      "",
     ]),
     ...moves.map((/** @type {any} */ move) => {
       const loss = lossOf(move);
@@ -153,13 +152,15 @@ export function movesTable(document, now, withGroup) {
         h("span", { title: move.finished }, clock(move.finished, now)),
         fromTo(move),
         h("span", { title: move.why || null }, move.why || reasonWords(move.reason)),
-        outcomeWords(move.outcome),
-        h("span", { class: loss.lost ? "lost" : "", title: loss.more }, loss.word),
+        [
+          `${outcomeWords(move.outcome)}, `,
+          h("span", { class: loss.lost ? "lost" : "", title: loss.more }, loss.word),
+        ],
       ];
     }),
   ];
   if (!rows.length) return h("p", {}, "No move is on record.");
-  const columns = [...(withGroup ? ["Group"] : []), "Ended", "From → to", "Why", "Outcome", "Lost"];
+  const columns = [...(withGroup ? ["Group"] : []), "Ended", "From → to", "Why", "Outcome"];
   return table(columns, rows, "Moves");
 }
 

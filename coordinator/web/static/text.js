@@ -98,10 +98,10 @@ export function answer(group, now) {
  */
 export function lossOf(move) {
   if (move.source === null)
-    return { word: "nothing", lost: false, more: "It had no owner before." };
+    return { word: "nothing lost", lost: false, more: "It had no owner before." };
   if (move.reason === "owner_dead") {
     return {
-      word: "what was in flight",
+      word: "lost what was in flight",
       lost: true,
       more:
         `${move.source} died: requests that it was answering at that moment were cut, unless ` +
@@ -115,7 +115,7 @@ export function lossOf(move) {
     deadline: "The new owner was not ready in time; somebody served it all the while.",
     gainer_dead: "The new owner died before it took over; the owner kept it.",
   };
-  return { word: "nothing", lost: false, more: outcomes[move.outcome] ?? move.outcome };
+  return { word: "nothing lost", lost: false, more: outcomes[move.outcome] ?? move.outcome };
 }
 
 /** @param {string} outcome */

@@ -99,7 +99,7 @@ export function planPart(plan) {
       h(
         "p",
         { class: "aside" },
-        `${plan.answered_by} does not lead and knows no loads: all groups count alike.`,
+        `${plan.answered_by} knows no loads, only a leader does: all groups count alike.`,
       ),
     h(
       "p",

@@ -304,7 +304,7 @@ class LeaderTerm:
         )
         if self._previous is not None:
             self._version = max(self._version, self._previous.version.version)
-        log.info("settled", extra={"seconds": f"{elapsed:.2f}", "workers": len(living)})
+        log.info("settled", extra={"seconds": round(elapsed, 2), "workers": len(living)})
         return True
 
     async def _plan(self, judgement: Judgement, now: float) -> None:

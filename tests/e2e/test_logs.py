@@ -28,6 +28,8 @@ STRANGE_TOKEN = "a-token-of-somebody-else"
 OURS = ("coordinator.", "epp_worker.", "fleet.")
 COMMON = {"time", "level", "process", "logger", "event", "repeats", "error", "traceback"}
 
+IGNORED = "InferencePool acme/pinned: InvalidPin: annotation epp-fleet.dev/pin: 'colour' is unknown"
+
 EXPECTED = {
     "coordinator up",
     "leading",
@@ -52,6 +54,24 @@ EXPECTED = {
     "store reachable",
 }
 """Each decision and fault of the scene has its line."""
+
+
+SETTINGS = """\
+log: {format: json}
+source: {poll_seconds: 0.2}
+worker: {quiet_seconds: 2}
+"""
+
+PINNED = """\
+apiVersion: inference.networking.k8s.io/v1
+kind: InferencePool
+metadata:
+  {name: pinned, namespace: acme, uid: pool-pinned, annotations: {epp-fleet.dev/pin: colour=red}}
+spec:
+  selector: {matchLabels: {app: pinned}}
+  targetPorts: [{number: 8000}]
+  endpointPickerRef: {name: pinned-epp, port: {number: 9002}}
+"""
 
 
 @dataclass
@@ -139,14 +159,17 @@ def _scene(fleet: LocalProcess, valkey: Any) -> Told:
     broken = Path(state["manifests"]) / "zz-broken.yaml"
     broken.write_text("apiVersion: inference.networking.k8s.io/v1\nkind: InferencePool\n")
     wait_for(lambda: _said(state, "manifest skipped"), 20, "the broken manifest is told")
+    broken.write_text(PINNED)
+    wait_for(lambda: IGNORED in fleet.output, 20, "a pin that is ignored is on the console")
     broken.unlink()
     wait_for(lambda: _said(state, "manifest problem gone"), 20, "and that it is gone")
     valkey.kill()
     wait_for(lambda: _said(state, "store error", "coordinator"), 20, "the store is missed")
     valkey.start()
     wait_for(lambda: _said(state, "store answers again"), 20, "the store is back")
-    drained = fleet.run("drain", "worker-1")
+    drained = fleet.run("drain", "worker-1", "--wait", "--timeout", "40")
     assert drained.returncode == 0, drained.stderr
+    assert drained.stdout.splitlines()[-1] == "worker-1: all handed over"
     wait_for(lambda: _said(state, "group moved"), 20, "something moves")
     os.kill(pids["worker-2"], signal.SIGKILL)
     wait_for(lambda: _said(state, "worker dead"), 20, "the death is told")
@@ -171,7 +194,7 @@ def _scene(fleet: LocalProcess, valkey: Any) -> Told:
 def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     home = tmp_path_factory.mktemp("logs")
     config = home / "settings.yaml"
-    config.write_text("log: {format: json}\nsource: {poll_seconds: 0.2}\n")
+    config.write_text(SETTINGS)
     with running_valkey(arguments=["--requirepass", PASSWORD]) as valkey:
         url = f"redis://:{PASSWORD}@127.0.0.1:{valkey.port}/0"
         with local_process(home, "--redis-url", url, "--config", str(config)) as fleet:

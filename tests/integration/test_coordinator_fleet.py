@@ -66,6 +66,9 @@ async def test_a_killed_worker_is_replaced_in_routes_within_150_ms(
         async with asyncio.timeout(20.0):  # 150 ms on an idle machine
             while any(address in route.addresses for route in (await fleet.routes()).values()):
                 await asyncio.sleep(0.002)
+        # The map is shown once the workers were told of it, too: right after the routes.
+        gone = ("worker-1",)
+        await until(lambda: gone not in fleet.owners().values(), what="the map says so")
         after = fleet.owners()
         for service, owners in before.items():
             assert after[service] == ((standbys[service],) if service in lost else owners), service

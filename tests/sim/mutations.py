@@ -226,7 +226,7 @@ def _any_part(self: Any, part: AssignPart) -> Share | None:
 _next_part = ShareShortening.next
 
 
-def _half_told(self: Any, share: Share) -> AssignPart | None:
+def half_told(self: Any, share: Share) -> AssignPart | None:
     """Every other part is lost on its way, so that the next one builds on what never came."""
     part = _next_part(self, share)
     self._parts = getattr(self, "_parts", 0) + (part is not None)
@@ -236,13 +236,13 @@ def _half_told(self: Any, share: Share) -> AssignPart | None:
     return msgspec.structs.replace(part, **empty)
 
 
-def _forgets_to_end(self: Any, share: Share) -> AssignPart | None:
+def forgets_to_end(self: Any, share: Share) -> AssignPart | None:
     """What a worker loses is not said."""
     part = _next_part(self, share)
     return None if part is None else msgspec.structs.replace(part, gone=())
 
 
-def _forgets_to_say(self: Any, share: Share) -> AssignPart | None:
+def forgets_to_say(self: Any, share: Share) -> AssignPart | None:
     """Of what changed the first is left out."""
     part = _next_part(self, share)
     return None if part is None else msgspec.structs.replace(part, changed=part.changed[1:])
@@ -325,15 +325,15 @@ MUTATIONS: dict[str, Mutation] = {
     "picks among all pods": Mutation(("I5",), _put((Catalogue, "endpoints", _any_endpoint))),
     "part taken on a wrong base": Mutation(
         ("I2",),
-        _put((ShareShortening, "next", _half_told), (ShareMerging, "merged", _any_part)),
+        _put((ShareShortening, "next", half_told), (ShareMerging, "merged", _any_part)),
     ),
     "part that forgets what is gone": Mutation(
         ("I2",),
-        _put((ShareShortening, "next", _forgets_to_end), (ShareMerging, "merged", _any_part)),
+        _put((ShareShortening, "next", forgets_to_end), (ShareMerging, "merged", _any_part)),
     ),
     "part that forgets what changed": Mutation(
         ("I2",),
-        _put((ShareShortening, "next", _forgets_to_say), (ShareMerging, "merged", _any_part)),
+        _put((ShareShortening, "next", forgets_to_say), (ShareMerging, "merged", _any_part)),
     ),
     "lost groups dropped at once": Mutation(
         ("I4", "I8"),

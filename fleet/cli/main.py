@@ -4,6 +4,9 @@ Imports are few on purpose: a stop signal during the first tenths of a second mu
 """
 
 import argparse
+import contextlib
+import io
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -30,9 +33,39 @@ def _fail(code: int, error: FleetError, arguments: argparse.Namespace) -> int:
     return code
 
 
+def _wants_json(words: Sequence[str]) -> bool:
+    """Whether `-o json` is there, in whichever form, also where the rest cannot be read."""
+    pairs = itertools.pairwise(words)
+    return any(pair in (("-o", "json"), ("--output", "json")) for pair in pairs) or any(
+        word in ("-ojson", "-o=json", "--output=json") for word in words
+    )
+
+
+def _parse(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments.
+
+    Raises:
+        SystemExit: they are wrong (2), or help was asked for; it has been said.
+    """
+    parser = make_parser()
+    if not _wants_json(words):
+        return parser.parse_args(words)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return parser.parse_args(words)
+    except SystemExit as ended:
+        if ended.code:
+            from fleet.cli.output import error_document, write_json
+
+            message = said.getvalue().strip().rpartition("error: ")[2]
+            write_json(error_document(SettingsError([message])))
+        raise
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    arguments = make_parser().parse_args(argv)
+    arguments = _parse(sys.argv[1:] if argv is None else argv)
     if getattr(arguments, "stoppable", False):
         stop_quietly_until_running()
     try:

@@ -174,6 +174,28 @@ def test_errors_are_documents_too(
 
 
 @pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["pools", "--phase", "lost", "-o", "json"], "argument --phase: invalid choice: 'lost'"),
+        (["plan", "--output=json"], "one of the arguments --remove --workers is required"),
+        (["drain", "-ojson"], "the following arguments are required: W"),
+    ],
+)
+def test_usage_errors_are_documents_too(
+    argv: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 2, and nothing on standard error."""
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert document["error"]["code"] == "settings"
+    assert says in document["error"]["message"]
+    assert said.err == ""
+
+
+@pytest.mark.parametrize(
     ("typed", "guess"),
     [
         ("acme/lama-8b", "did you mean acme/llama-8b?"),

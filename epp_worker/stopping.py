@@ -3,9 +3,10 @@
 import asyncio
 import logging
 
-from epp_worker.draining import Next, StopLimits, next_step
+from epp_worker.draining import Next, StopFacts, StopLimits, next_step
 from epp_worker.worker import Worker
 from fleet.errors import FleetError
+from fleet.model import Hold
 from fleet.settings import Settings
 from fleet.settings.kinds import lease_ttl_seconds
 from fleet.store.contract import Store
@@ -25,6 +26,25 @@ def stop_limits(settings: Settings) -> StopLimits:
         hand_over=settings.coordinator.move_deadline_seconds + settings.membership.ttl_seconds,
         streams=settings.worker.stream_drain_seconds,
         quiet=settings.worker.quiet_seconds,
+    )
+
+
+def stop_facts(worker: Worker, now: float, began: float, *, peers: bool | None) -> StopFacts:
+    """All that decides when a stopping worker may leave.
+
+    Args:
+        now: loop time, as is `began`, when it was told to stop.
+        peers: whether another worker lives that could take over; None if unknown.
+    """
+    groups = tuple(worker.holdings)
+    strays = max((group.last_stray for group in groups), default=float("-inf"))
+    return StopFacts(
+        since_stop=now - began,
+        held=sum(group.hold in (Hold.OWNER, Hold.OPENING) for group in groups),
+        leader_away=worker.control.leader_away(now),
+        peers=peers,
+        open_streams=worker.counters.streams_open,
+        since_needed=now - max(worker.holdings.last_owned, strays),
     )
 
 
@@ -49,7 +69,7 @@ class Departure:
             if loop.time() - looked >= _PEERS_SECONDS:
                 looked = loop.time()
                 self._peers = await self._look_for_peers()
-            facts = self._worker.stop_facts(loop.time() - began, self._peers)
+            facts = stop_facts(self._worker, loop.time(), began, peers=self._peers)
             step = next_step(facts, self._limits)
             if step is not last:
                 last = step

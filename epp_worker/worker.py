@@ -20,7 +20,6 @@ from epp_worker.catalogue import Catalogue
 from epp_worker.control.port import PeerService
 from epp_worker.control.server import Control
 from epp_worker.describe import describe_holdings
-from epp_worker.draining import StopFacts
 from epp_worker.extproc.session import WAIT_SECONDS
 from epp_worker.following_configs import follow_configs, follow_models, schedulers_of
 from epp_worker.gathering import gather
@@ -45,7 +44,7 @@ from epp_worker.wheel import Wheel
 from epp_worker.whereabouts import Whereabouts
 from fleet.control.codec import MAX_MESSAGE_BYTES
 from fleet.control.messages import Report
-from fleet.model import Addresses, EpochVersion, Hold, Load, Member, Share
+from fleet.model import Addresses, EpochVersion, Load, Member, Share
 from fleet.model.identity import NONE
 from fleet.settings import Settings
 from fleet.supervisor import Supervisor
@@ -314,20 +313,6 @@ class Worker:
             "unready": self.unready(),
             **describe_holdings(self.holdings, self._given.source.problems()),
         }
-
-    def stop_facts(self, since_stop: float, peers: bool | None) -> StopFacts:
-        """All that decides when a stopping worker may leave."""
-        now = asyncio.get_running_loop().time()
-        groups = tuple(self.holdings)
-        strays = max((group.last_stray for group in groups), default=float("-inf"))
-        return StopFacts(
-            since_stop=since_stop,
-            held=sum(group.hold in (Hold.OWNER, Hold.OPENING) for group in groups),
-            leader_away=self.control.leader_away(now),
-            peers=peers,
-            open_streams=self.counters.streams_open,
-            since_needed=now - max(self.holdings.last_owned, strays),
-        )
 
     # What a leader may change.
 

@@ -271,7 +271,7 @@ async def test_http_side(running: Running) -> None:
         'epp_fleet_streams_total{code="OK"} 0.0',
         'epp_fleet_picks_total{outcome="picked"} 0.0',
         'epp_fleet_strays_total{outcome="held"} 0.0',
-        'epp_fleet_inflight_requests{endpoint="10.0.0.1:8000",namespace="ns1",pool="pool-a"} 0.0',
+        'epp_fleet_inflight_requests{endpoint="10.0.0.1:8000",namespace="ns1",pool="pool-a"} 0',
         "epp_fleet_streams_open 0.0",
         "epp_fleet_owned_load 1.0",
     ):

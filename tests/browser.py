@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -70,6 +71,14 @@ def page_of(browser: "Browser", url: str, **options: Any) -> Iterator["Page"]:
 def wait_text(page: "Page", selector: str, text: str) -> None:
     """Until the element holds the text."""
     page.locator(selector, has_text=text).first.wait_for()
+
+
+def wait(page: "Page", expression: str) -> None:
+    """Until it is true (`wait_for_function` evaluates strings: the page's policy forbids it)."""
+    deadline = time.monotonic() + DEADLINE_MS / 1e3
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, f"not in time: {expression}"
+        page.wait_for_timeout(20)
 
 
 class SceneServer:

@@ -26,12 +26,16 @@ def eventful(pools: int, workers: int) -> Scene:
             phase = Phase.OPENING if at % 5 == 0 else Phase.OWNED
             heir = f"worker-{at // workers % (workers - 1)}"
             heir = "worker-3" if heir == drained else heir
-            fields = {
-                "owners": (heir,),
-                "standby": "worker-0" if heir != "worker-0" else "worker-1",
-            }
+            heirs_standby = "worker-0" if heir != "worker-0" else "worker-1"
             changed.append(
-                replace(placement, phase=phase, reason=Why.OWNER_DEAD, since=now - 6, **fields)
+                replace(
+                    placement,
+                    phase=phase,
+                    reason=Why.OWNER_DEAD,
+                    since=now - 6,
+                    owners=(heir,),
+                    standby=heirs_standby,
+                )
             )
         elif placement.owners == (drained,) and at // workers % 3 == 0:
             changed.append(

@@ -51,6 +51,9 @@ def pool_name(number: int) -> PoolRef:
     return PoolRef(_TENANTS[number % len(_TENANTS)], f"{model}-{number}")
 
 
+FIRST = pool_name(0)
+
+
 def placed(ref: PoolRef, owner: str | None, standby: str | None = None, **fields: Any) -> Placement:
     """One pool in a group of its own."""
     return Placement(
@@ -237,6 +240,13 @@ def scene_of(pools: int, workers: int) -> Scene:
         scene.placements[placement.group] = placement
     scene.publish()
     return scene
+
+
+def change(scene: Scene, ref: PoolRef, **fields: Any) -> None:
+    """Another version of the map, in which one pool is other."""
+    found = scene.placement(ref)
+    assert found is not None
+    scene.publish(replace(found, **fields))
 
 
 @asynccontextmanager

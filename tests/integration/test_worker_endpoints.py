@@ -15,6 +15,7 @@ from coordinator import endpoints as endpoints_module
 from coordinator.endpoints import EndpointQuestions
 from coordinator.view import EndpointsUnknown, UnknownPool
 from epp_worker.control import endpoints as service_module
+from fleet.certificates import Certificates, Role
 from fleet.control.endpoint_messages import (
     ENDPOINTS_METHOD,
     MAX_ENDPOINTS,
@@ -39,6 +40,7 @@ from fleet.model import (
     ShardMap,
 )
 from tests import manifest_texts
+from tests.tls_files import certificates, new_ca
 from tests.worker_inprocess import (
     TOKEN,
     Running,
@@ -190,6 +192,27 @@ async def test_a_worker_without_the_pool_says_so(tmp_path: Path) -> None:
     async with running_worker(tmp_path) as worker:
         with pytest.raises(EndpointsUnknown, match="has not taken the pool up yet"):
             await questions().ask(POOL, placed("worker-0"), [status_of(worker)])
+
+
+async def test_only_a_coordinator_of_the_fleet_is_told(tmp_path: Path) -> None:
+    """By its certificate, where there are any: not another worker, and no stranger."""
+    ca = new_ca()
+    made = {role: certificates(tmp_path / role.value, ca, role) for role in Role}
+    strange = certificates(tmp_path / "strange", new_ca(), Role.COORDINATOR)
+    pools = tmp_path / "pools"
+    pools.mkdir()
+    write_pool(pools, "pool-a", "10.0.0.1")
+    async with running_worker(pools, certificates=made[Role.WORKER]) as worker:
+
+        async def told(own: Certificates) -> str:
+            asked = EndpointQuestions("default", TOKEN, own)
+            with pytest.raises(EndpointsUnknown) as raised:
+                await asked.ask(POOL, placed("worker-0"), [status_of(worker)])
+            return str(raised.value)
+
+        assert "has not taken the pool up yet" in await told(made[Role.COORDINATOR])
+        assert "PERMISSION_DENIED" in await told(made[Role.WORKER])
+        assert "cannot be reached" in await told(strange)
 
 
 async def test_an_owner_that_hangs_is_not_waited_for(

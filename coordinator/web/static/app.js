@@ -4,7 +4,7 @@ import { byId, h, renew, say } from "./dom.js";
 import { readColours } from "./cells.js";
 import { Live } from "./live.js";
 import { MapView } from "./mapview.js";
-import { Fleet, keyOf, NOBODY, ownerOf } from "./model.js";
+import { compareVersions, Fleet, keyOf, NOBODY, ownerOf } from "./model.js";
 import { Panel, parseHash, poolOfHash } from "./panel.js";
 import { HistoryPanel, PoolPanel } from "./poolpanel.js";
 import { best, filterOf, isOpen, matches } from "./search.js";
@@ -24,6 +24,8 @@ const MOST_FOUND = 6;
 const TICK_MS = 3_000;
 /** A panel is read again at most this often while the map changes. */
 const REFRESH_MS = 700;
+/** A page that nobody has looked at for so long lets its stream go. */
+const HIDDEN_MS = 30_000;
 
 const fleet = new Fleet();
 const standing = {
@@ -59,8 +61,9 @@ const readers = readersForm(byId("locked"), () => live.start());
 
 // Showing. Whatever happens between two frames is shown once.
 
-/** @type {{rows: Set<string>|null, anew: boolean, map: boolean, asked: boolean}} */
-const due = { rows: new Set(), anew: false, map: false, asked: false };
+/** `anew`: choose the size of cells again; `first`: the table begins at its first page.
+ * @type {{rows: Set<string>|null, anew: boolean, first: boolean, map: boolean, asked: boolean}} */
+const due = { rows: new Set(), anew: false, first: false, map: false, asked: false };
 
 /** @param {Set<string>|null} rows whose pools changed; null = all @param {boolean} [anew] */
 function mapChanged(rows, anew = false) {
@@ -114,13 +117,13 @@ function drawPools() {
   const all = [...shown.values()].flat();
   if (tableShown) {
     all.sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
-    tables.show(fleet, all, due.anew);
+    tables.show(fleet, all, due.first);
   } else {
     map.show(fleet, shown, { ids: rowIds(shown), touched: due.rows, anew: due.anew });
   }
   mark();
   due.rows = new Set();
-  due.anew = due.map = false;
+  due.anew = due.first = due.map = false;
   const empty = byId("empty");
   empty.hidden = all.length > 0 || fleet.version === null;
   say(empty, isOpen(filter) ? "There are no pools." : "No pool matches.");
@@ -162,8 +165,10 @@ function drawLink() {
 const live = new Live({
   known: () => (fleet.version ? `${fleet.version.epoch}.${fleet.version.version}` : ""),
   map(document) {
-    fleet.readMap(document, now());
+    const news = fleet.version === null || compareVersions(fleet.version, document) !== 0;
     standing.leader = document.leader;
+    if (!news) return;
+    fleet.readMap(document, now());
     mapChanged(null, true);
     refreshSoon();
   },
@@ -223,6 +228,7 @@ function refreshSoon() {
 
 function filterChanged() {
   filter = filterOf(search.value, filter.phases);
+  due.first = true;
   mapChanged(null, true);
 }
 
@@ -321,6 +327,13 @@ window.setInterval(() => {
 window.setInterval(() => {
   if (!document.hidden) ask();
 }, 1_000);
+
+let hiding = 0;
+document.addEventListener("visibilitychange", () => {
+  window.clearTimeout(hiding);
+  if (document.hidden) hiding = window.setTimeout(() => live.rest(true), HIDDEN_MS);
+  else if (live.resting) live.rest(false);
+});
 
 theme(byId("theme-button"), () => {
   colours = readColours();

@@ -19,6 +19,7 @@ import { Parser } from "./sse.js";
 const SILENT_MS = 6_000;
 /** A stream that ends so soon is not opened again at once. */
 const SHORT_MS = 1_000;
+const RESTING_MS = 15_000;
 const PAUSES_MS = [500, 1_000, 2_000, 3_000];
 
 /** @param {number} milliseconds @param {AbortSignal} signal */
@@ -36,6 +37,8 @@ export class Live {
   constructor(listener) {
     this.listener = listener;
     this.heardAt = 0;
+    /** Whether nobody looks: a browser has six connections to one server, for all its pages. */
+    this.resting = false;
     this.run = new AbortController();
   }
 
@@ -46,10 +49,21 @@ export class Live {
     void this.#keep(this.run.signal);
   }
 
+  /** Hold no stream while nobody looks, or hold one again. @param {boolean} on */
+  rest(on) {
+    this.resting = on;
+    this.start();
+  }
+
   /** @param {AbortSignal} signal */
   async #keep(signal) {
     let failures = 0;
     while (!signal.aborted) {
+      if (this.resting) {
+        if (await this.#poll(signal, "", 0)) return;
+        await pause(RESTING_MS, signal);
+        continue;
+      }
       const before = this.heardAt;
       let why = "the stream of events has ended";
       const began = performance.now();

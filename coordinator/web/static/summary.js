@@ -18,7 +18,8 @@ const MOST_ALERTS = 14;
 /** @param {Fleet} fleet @param {Standing} standing @param {number} now */
 export function showStanding(fleet, standing, now) {
   say(byId("fleet"), fleet.name);
-  document.title = fleet.name ? `EPP Fleet ${fleet.name}` : "EPP Fleet";
+  const alarm = fleet.counts.unowned ? `(${fleet.counts.unowned} without owner) ` : "";
+  document.title = `${alarm}EPP Fleet ${fleet.name}`.trim();
   const leader = standing.leader ? `${standing.leader.id} leads` : "nobody leads";
   const version = fleet.version;
   const map = version
@@ -45,7 +46,7 @@ export function showLink(link, why, age, known) {
   pill.title = why;
   const banner = byId("banner");
   banner.hidden = link !== "lost" && link !== "polling";
-  document.documentElement.classList.toggle("stale", link === "lost");
+  document.documentElement.classList.toggle("stale", link === "lost" || link === "locked");
   if (link === "lost") {
     const old = known ? ` What you see is ${span(age)} old.` : "";
     bannerText(banner, `The coordinator does not answer: ${why}.`, old);

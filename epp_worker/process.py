@@ -45,6 +45,7 @@ LAST_BYTES = 256
 """More than the end of a body and of a stream take, with their frames."""
 
 _PREFIX_BYTES = 5
+_OWNER = Hold.OWNER
 MAX_ROUTES = 16_384
 """Authorities remembered; a peer that makes them up only makes us look them up again."""
 
@@ -258,7 +259,7 @@ class ExtProc:
         return self._forwards.take(stream, key, past, known=known)
 
     def _serve(self, stream: GrpcStream, group: Group) -> StreamHandler:
-        if group.hold is not Hold.OWNER:
+        if group.hold is not _OWNER:
             self._stray(stream, group)
         return self._session(stream, group)
 

@@ -10,6 +10,7 @@ import math
 import select
 import selectors
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,11 +21,17 @@ _LOOKED_AT: Final = 1024
 """Of what is ready in one turn; the kernel tells of the rest first the next time."""
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """Its clock is the same, without a Python call around it: streams ask it 30 times each."""
+
+    time = staticmethod(time.monotonic)
+
+
 def run_loop() -> asyncio.AbstractEventLoop:
     """A new event loop; where there is no epoll, the usual one."""
     if sys.platform != "linux":
         return asyncio.new_event_loop()
-    return asyncio.SelectorEventLoop(FairSelector())
+    return _Loop(FairSelector())
 
 
 if sys.platform == "linux":

@@ -7,7 +7,8 @@ model has in its pool; the name in the rewrite header; the incoming one.
 import random
 import uuid
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from epp_worker.extproc.hints import BodyHints
 from epp_worker.extproc.model import NO_BODY, NO_MODEL, BadBody, Body, Header, body_of, checked
@@ -22,10 +23,11 @@ OBJECTIVE = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
 REWRITE = ("x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite")
 """The header's name, and its older one, which counts where the other is missing."""
 
+_OTHER = Shape.OTHER
 _UNCHANGEABLE = Refusal(400, "", "The request body's 'model' cannot be rewritten as configured.")
 
 
-class Asked(NamedTuple):
+class Asked(msgspec.Struct, frozen=True):
     """A request that can be picked for.
 
     Attributes:
@@ -44,7 +46,7 @@ class Asked(NamedTuple):
     renaming: Renaming | None
 
 
-class Came(NamedTuple):
+class Came(msgspec.Struct, frozen=True):
     """What came of a request.
 
     Attributes:
@@ -67,7 +69,7 @@ def ask(picker: Picker, came: Came, *, largest: int, rng: random.Random) -> Aske
     """
     header = came.header
     path = path_of(header)
-    shape = shape_of(path or DEFAULT_PATH) if path or came.body else Shape.OTHER
+    shape = shape_of(path or DEFAULT_PATH) if path or came.body else _OTHER
     body = _read(came, shape, largest)
     if isinstance(body, BadBody):
         return Refusal(body.status, "", body.message)

@@ -6,7 +6,7 @@ keep every pool of the worker from being served.
 """
 
 from enum import Enum, auto
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Taken(Enum):
@@ -16,6 +16,10 @@ class Taken(Enum):
     STREAM_FULL = auto()
     GROUP_FULL = auto()
     WORKER_FULL = auto()
+
+
+OK: Final = Taken.OK
+"""A name of its own for what every stream asks: looking up a member of an Enum takes 0.3 us."""
 
 
 class Holder(Protocol):
@@ -111,7 +115,7 @@ class BodyBudget:
         self.held += size
         if self.held > self.peak:
             self.peak = self.held
-        return Taken.OK
+        return OK
 
     def take_peak(self) -> int:
         """The most that was held since this was last asked."""

@@ -8,9 +8,11 @@ metadata are parsed when somebody asks for them.
 """
 
 from enum import IntEnum
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
+import msgspec
 from envoy.config.core.v3.base_pb2 import HeaderMap, Metadata
 from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
 from envoy.service.ext_proc.v3.external_processor_pb2 import (
@@ -56,9 +58,12 @@ class BodyMode(IntEnum):
 assert int(ProcessingMode.FULL_DUPLEX_STREAMED) == BodyMode.FULL_DUPLEX_STREAMED  # noqa: S101
 
 
-class Message(NamedTuple):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """One message, cut but not parsed: the phase's part is `data[start:stop]`, the companions
-    (metadata, attributes, protocol_config) are `data[stop:]`."""
+    (metadata, attributes, protocol_config) are `data[stop:]`.
+
+    A `Struct`: it takes 0.1 us to make, a NamedTuple 0.7, a frozen dataclass 1.
+    """
 
     kind: Kind
     data: bytes
@@ -99,13 +104,16 @@ def read(message: bytes) -> Message:
         FormatError: not a ProcessingRequest, or longer than any gateway's.
     """
     kind = _KINDS.get(message[0]) if message else None
-    if len(message) > MAX_HEAD_BYTES:
+    size = len(message)
+    if size > MAX_HEAD_BYTES:
         _check_size(kind, message)
     if kind is not None:
         try:
-            length, start = _varint(message, 1)
+            length, start = message[1], 2
+            if length >= 0x80:
+                length, start = _varint(message, 1)
             stop = start + length
-            if stop == len(message) or _only_companions(message, stop):
+            if stop == size or _only_companions(message, stop):
                 return Message(kind, message, start, stop)
         except IndexError:
             pass  # cut short: the protobuf library has the last word
@@ -125,15 +133,8 @@ def _check_size(kind: Kind | None, message: bytes) -> None:
         raise FormatError(f"an ext_proc message has {size} bytes beside the body")
 
 
-class BodyPart(NamedTuple):
-    """A body message."""
-
-    body: bytes
-    end_of_stream: bool
-
-
-def body_part(message: Message) -> BodyPart:
-    """The body bytes and the end mark.
+def body_part(message: Message) -> tuple[bytes, bool]:
+    """The body bytes, and whether they are the body's end.
 
     Raises:
         FormatError: damaged.
@@ -146,13 +147,13 @@ def body_part(message: Message) -> BodyPart:
             body = data[at : at + length]
             at += length
         if at == stop:
-            return BodyPart(body, False)
+            return body, False
         if at + 2 == stop and data[at] == 0x10 and data[at + 1] < 2:
-            return BodyPart(body, data[at + 1] == 1)
+            return body, data[at + 1] == 1
         parsed = HttpBody.FromString(data[message.start : stop])
     except (IndexError, DecodeError) as error:
         raise FormatError("an ext_proc body message cannot be read") from error
-    return BodyPart(parsed.body, parsed.end_of_stream or parsed.end_of_stream_without_message)
+    return parsed.body, parsed.end_of_stream or parsed.end_of_stream_without_message
 
 
 def headers_end_stream(message: Message) -> bool:
@@ -274,6 +275,15 @@ def modes(message: Message) -> Modes | None:
     found = _companion(message, _PROTOCOL)
     if found is None:
         return None
+    return _modes_of(found) if len(found) <= _USUAL_BYTES else _modes_of.__wrapped__(found)
+
+
+_USUAL_BYTES = 16
+"""A gateway sends two bytes for each direction, the same ones on all its streams."""
+
+
+@lru_cache(maxsize=256)
+def _modes_of(found: bytes) -> Modes:
     try:
         config = ProtocolConfiguration.FromString(found)
     except DecodeError as error:
@@ -318,7 +328,8 @@ def served_endpoint(message: Message) -> str | None:
 
 
 def _metadata(message: Message, namespace: str) -> Any:
-    if message.data.find(namespace.encode(), message.stop) < 0:
+    data, stop = message.data, message.stop
+    if stop == len(data) or data.find(namespace.encode(), stop) < 0:
         return None
     found = _companion(message, _METADATA)
     if found is None:

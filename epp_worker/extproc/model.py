@@ -8,7 +8,6 @@ import json
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 
@@ -53,7 +52,7 @@ _BAD_CODING = BadBody(400, "The request body does not match its content-encoding
 _TOO_LARGE = BadBody(413, "The decompressed request body is too large.")
 
 
-class Body(NamedTuple):
+class Body(msgspec.Struct, frozen=True):
     """A request body that can be routed.
 
     Attributes:

@@ -4,7 +4,7 @@ Whatever matches none is passed through: its body may be anything, and no model 
 """
 
 from collections.abc import Callable
-from enum import Enum, auto
+from enum import IntEnum, auto
 from functools import lru_cache
 
 _PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
@@ -14,8 +14,8 @@ DEFAULT_PATH = "/v1/completions"
 """What a body without any path is taken for."""
 
 
-class Shape(Enum):
-    """What a body is made like."""
+class Shape(IntEnum):
+    """What a body is made like. Whole numbers, whose hash is quick."""
 
     COMPLETION = auto()
     CHAT = auto()

@@ -14,6 +14,8 @@ from epp_worker.scheduling.contract import Pick
 
 _NOTHING: tuple[bytes, ...] = ()
 _DUPLEX = BodyMode.FULL_DUPLEX_STREAMED
+_WHOLE = (_DUPLEX, BodyMode.BUFFERED)
+"""Modes in which a body can be changed."""
 
 
 class ResponseSide:
@@ -65,7 +67,7 @@ class ResponseSide:
             if plain:
                 self.drop()
                 self._usage = UsageReader(content_type)
-        if not plain or mode not in (_DUPLEX, BodyMode.BUFFERED):
+        if not plain or mode not in _WHOLE:
             self.renaming = None
         ends = messages.headers_end_stream(message)
         if ends:
@@ -78,31 +80,30 @@ class ResponseSide:
 
     def body(self, message: Message, mode: BodyMode) -> Sequence[bytes]:
         """ResponseBody."""
-        part = messages.body_part(message)
+        body, ends = messages.body_part(message)
         after_end = self.over
-        if part.body:
+        if body:
             if not self._size:
                 self._observer.first_bytes(self._streamed)
-            self._size += len(part.body)
+            self._size += len(body)
         if self._usage is not None:
-            self._usage.feed(part.body)
+            self._usage.feed(body)
             self._charge_copy()
-        if part.end_of_stream:
+        if ends:
             self._complete()
         renaming = self.renaming
         if mode is not _DUPLEX:
             if renaming is None:
                 return (replies.CONTINUE_RESPONSE_BODY,)
-            changed = renaming.feed(part.body, last=True)
-            if changed == part.body:
+            changed = renaming.feed(body, last=True)
+            if changed == body:
                 return (replies.CONTINUE_RESPONSE_BODY,)
             return (replies.response_body(changed),)
         if after_end:
             return _NOTHING
-        body = part.body
         if renaming is not None:
-            body = renaming.feed(body, last=part.end_of_stream)
-        return replies.response_chunks(body, end_of_stream=part.end_of_stream)
+            body = renaming.feed(body, last=ends)
+        return replies.response_chunks(body, end_of_stream=ends)
 
     def trailers(self, mode: BodyMode) -> Sequence[bytes]:
         """ResponseTrailers."""

@@ -5,7 +5,7 @@ import msgspec
 _ABSENT = msgspec.Raw(b"")
 
 
-class Said(msgspec.Struct):
+class Said(msgspec.Struct, frozen=True):
     """Everything that any shape says of itself; what is no hint is passed over.
 
     Attributes:

@@ -10,12 +10,14 @@ each message and gets one at once. Bytes of bodies are passed on as they came.
 import logging
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
 from functools import cache
+from typing import Final
+
+import msgspec
 
 from epp_worker.extproc import messages, replies
 from epp_worker.extproc.asking import Came, ask
+from epp_worker.extproc.budget import OK as TAKEN
 from epp_worker.extproc.budget import BodyBudget, BodyShare, Taken
 from epp_worker.extproc.buffer import BodyBuffer
 from epp_worker.extproc.detaching import ResponsePhases
@@ -41,31 +43,30 @@ WAIT_SECONDS = 0.1
 """After this long without a body message a gateway that told no body mode is taken to wait."""
 
 _NOTHING: tuple[bytes, ...] = ()
-_DUPLEX = BodyMode.FULL_DUPLEX_STREAMED
+# Names of their own for what each stream is compared with: see `budget.OK`.
+_DUPLEX: Final = BodyMode.FULL_DUPLEX_STREAMED
+_GRPC: Final = BodyMode.GRPC
+_UNKNOWN: Final = Kind.UNKNOWN
+_REQUEST_HEADERS: Final = Kind.REQUEST_HEADERS
+_REQUEST_BODY: Final = Kind.REQUEST_BODY
+_REQUEST_TRAILERS: Final = Kind.REQUEST_TRAILERS
+_RESPONSE_HEADERS: Final = Kind.RESPONSE_HEADERS
+_RESPONSE_BODY: Final = Kind.RESPONSE_BODY
+
 _ASSUMED = Modes(BodyMode.BUFFERED_PARTIAL, BodyMode.BUFFERED)
 """A gateway that told no mode and waits for an answer; its bodies may or may not be whole."""
 
 _NO_HEADERS_READ = Headers(None)
 
 
-class _Request(Enum):
-    """Where the request side stands."""
-
-    NEW = auto()
-    OPEN = auto()
-    """Headers came, the decision did not."""
-    OVER = auto()
-    """Decided, or the gateway answered by itself."""
+# Where the request side stands.
+_NEW: Final = 0
+_OPEN: Final = 1  # headers came, the decision did not
+_OVER: Final = 2  # decided, or the gateway answered by itself
 
 
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    """An endpoint was picked.
-
-    Attributes:
-        reply: the RequestHeaders reply that names it.
-        body: to send on instead of the one that came; None = that one.
-    """
+class _Decided(msgspec.Struct, frozen=True):
+    """A pick: the reply that names it, and the body to send on if that is not what came."""
 
     reply: bytes
     body: bytes | None
@@ -129,7 +130,7 @@ class Session:
         self._share = share
         self._observer = observer
         self._modes: Modes | None = None
-        self._request = _Request.NEW
+        self._request = _NEW
         self._response = ResponseSide(copies, observer)
         self._rng = rng
         self._phases = phases
@@ -161,11 +162,10 @@ class Session:
     def half_closed(self) -> Sequence[bytes]:
         """The gateway will send no more."""
         if self.ended is None:
-            if (
-                not self._response.begun
-            ):  # no response phase is configured, or the gateway ends early
+            # No response phase is configured, or the gateway ends early.
+            if not self._response.begun:
                 self._release(complete=True)
-            self._fail(OK if self._request is _Request.OVER else INCOMPLETE)
+            self._fail(OK if self._request is _OVER else INCOMPLETE)
         return _NOTHING
 
     def waited(self) -> Sequence[bytes]:
@@ -204,35 +204,35 @@ class Session:
 
     def _receive(self, message: Message) -> Sequence[bytes]:
         kind = message.kind
-        if kind is Kind.UNKNOWN:
+        if kind is _UNKNOWN:
             _warn_unknown()
             return _NOTHING
-        if self._modes is None and self._request is _Request.NEW:
+        if self._modes is None and self._request is _NEW:
             self._modes = messages.modes(message)
-            if self._modes is not None and BodyMode.GRPC in self._modes:
+            if self._modes is not None and _GRPC in self._modes:
                 _warn_unsupported()
                 return self._fail(UNSUPPORTED)
-        if kind is Kind.REQUEST_BODY:
+        if kind is _REQUEST_BODY:
             return self._request_body(message)
-        if kind is Kind.REQUEST_HEADERS:
+        if kind is _REQUEST_HEADERS:
             return self._request_headers(message)
-        if kind is Kind.REQUEST_TRAILERS:
+        if kind is _REQUEST_TRAILERS:
             return self._request_trailers()
         return self._respond(message)
 
     # The request side.
 
     def _request_headers(self, message: Message) -> Sequence[bytes]:
-        if self._request is not _Request.NEW:
+        if self._request is not _NEW:
             return _NOTHING
-        self._request = _Request.OPEN
+        self._request = _OPEN
         self._headers = Headers(message)
         self._subset = messages.subset_hint(message)
         if messages.headers_end_stream(message):
             return self._decide_at_once(ends=True)
         mode = _DUPLEX if self._modes is None else self._modes.request
         size = len(message.data)
-        if self._budget.take_head(size, self, self._share) is not Taken.OK:
+        if self._budget.take_head(size, self, self._share) is not TAKEN:
             return self._refuse(SATURATED)
         self._head = size
         if mode is _DUPLEX:
@@ -244,34 +244,34 @@ class Session:
 
     def _request_body(self, message: Message) -> Sequence[bytes]:
         mode = _DUPLEX if self._modes is None else self._modes.request
-        if self._request is _Request.NEW:
+        if self._request is _NEW:
             return self._fail(NO_HEADERS)
-        if self._request is _Request.OVER:
+        if self._request is _OVER:
             return _NOTHING if mode is _DUPLEX else (replies.CONTINUE_REQUEST_BODY,)
-        part = messages.body_part(message)
+        body, ends = messages.body_part(message)
         hint = messages.subset_hint(message)
         if hint is not None:
             self._subset = hint
-        size = len(part.body)
+        size = len(body)
         taken = self._budget.take(size, self, self._share, already=self._held)
-        if taken is not Taken.OK:
+        if taken is not TAKEN:
             return self._refuse(TOO_LARGE if taken is Taken.STREAM_FULL else SATURATED)
         self._held += size
-        self._body.add(part.body)
+        self._body.add(body)
         if mode is not _DUPLEX:
-            return self._decide_buffered(whole=part.end_of_stream or mode is BodyMode.BUFFERED)
-        return self._decide_duplex(end_of_stream=True) if part.end_of_stream else _NOTHING
+            return self._decide_buffered(whole=ends or mode is BodyMode.BUFFERED)
+        return self._decide_duplex(end_of_stream=True) if ends else _NOTHING
 
     def _request_trailers(self) -> Sequence[bytes]:
         mode = _DUPLEX if self._modes is None else self._modes.request
-        if self._request is _Request.OPEN:
+        if self._request is _OPEN:
             if mode is not _DUPLEX:  # no body came before: nowhere to put the pick
                 return self._refuse(Refusal(400, "", "The request has trailers but no body."))
             answer = self._decide_duplex(end_of_stream=False)
             if self.ended is None:
                 return (*answer, replies.CONTINUE_REQUEST_TRAILERS)
             return answer
-        if self._request is _Request.OVER and mode is _DUPLEX:
+        if self._request is _OVER and mode is _DUPLEX:
             return _NOTHING
         return (replies.CONTINUE_REQUEST_TRAILERS,)
 
@@ -342,7 +342,7 @@ class Session:
         return (replies.immediate_reply(refusal.status, refusal.reason, refusal.message),)
 
     def _request_over(self) -> None:
-        self._request = _Request.OVER
+        self._request = _OVER
         self._body.clear()
         self._headers = _NO_HEADERS_READ
         self._subset = None
@@ -359,9 +359,9 @@ class Session:
             response.begun = True
             self._request_over()
         mode = _DUPLEX if self._modes is None else self._modes.response
-        if message.kind is Kind.RESPONSE_BODY:
+        if message.kind is _RESPONSE_BODY:
             answer = response.body(message, mode)
-        elif message.kind is Kind.RESPONSE_HEADERS:
+        elif message.kind is _RESPONSE_HEADERS:
             answer = response.headers(message, self._pick, mode)
         else:
             answer = response.trailers(mode)

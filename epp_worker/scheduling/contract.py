@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
+
 from fleet.model.identity import PoolRef
 from fleet.model.rewrites import NO_INTENTS, Intents
 
@@ -77,8 +79,7 @@ class _NoHints:
 NO_HINTS: Hints = _NoHints()
 
 
-@dataclass(frozen=True, slots=True)
-class PickRequest:
+class PickRequest(msgspec.Struct, frozen=True):
     """What is known of a request when an endpoint is picked.
 
     Attributes:

@@ -15,7 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
 
 from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.state_slots import StateSlot
@@ -136,7 +138,7 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _NO_OTHERS: "Mapping[str, Candidates]" = MappingProxyType({})
 
 
-class Selection(NamedTuple):
+class Selection(msgspec.Struct, frozen=True):
     """What a profile handler decided.
 
     Attributes:

@@ -7,7 +7,9 @@ blocks of the engine as 64-token ones, and believes in four times the real cache
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.plugin import NO_VOTE, Candidates, PluginContext
@@ -33,7 +35,7 @@ ENGINE_BLOCK_TOKENS = 16
 DEFAULT_BLOCK_TOKENS = PrefixProducerParameters().block_size_tokens
 
 
-class Match(NamedTuple):
+class Match(msgspec.Struct, frozen=True):
     """What a request finds.
 
     Attributes:
@@ -49,7 +51,7 @@ class Match(NamedTuple):
     found: bool = True
 
 
-class _Asked(NamedTuple):
+class _Asked(msgspec.Struct, frozen=True):
     """A request that was asked about, its chain, and the endpoints that it was picked for."""
 
     request: PickRequest

@@ -1,5 +1,6 @@
 """Every command in README.md and docs/ is run as it is written, as far as a machine without a
-cluster can; placeholders are filled in. Those for a cluster: tests/e2e/kube/test_docs_commands.py.
+cluster can; placeholders are filled in. tests/integration/kube/test_docs_commands.py has those for
+a cluster.
 """
 
 import itertools

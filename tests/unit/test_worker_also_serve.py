@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from epp_worker.group import Group
-from epp_worker.group import inflight_of
+from epp_worker.group import Group, inflight_of
 from fleet.authority import AuthorityIndex
 from fleet.model import GroupKey, Hold, Pool, ShareEntry, group_pools
 from fleet.model.pools import ALSO_SERVE

@@ -366,4 +366,12 @@ DASHBOARD = Dashboard(
     "read of pools and pods.",
     (FLEET, COORDINATOR, RUNBOOK),
     (_GLANCE, _LEADERSHIP, _STORE, _MEMBERS, _ROUTES, _SOURCES, _PROCESS),
+    {
+        "Leader": "EppFleetNoLeader",
+        "Changes of leader": "EppFleetLeaderFlapping",
+        "Oldest map": "EppFleetMapStale",
+        "Series left out": "EppFleetSeriesDropped",
+        "Failed calls by kind": "EppFleetRedisUnreachable",
+        "Certificates": "EppFleetCertificateExpiring",
+    },
 )

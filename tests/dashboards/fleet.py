@@ -273,4 +273,12 @@ DASHBOARD = Dashboard(
     "it is, and who leads.",
     (FLEET, NAMESPACES, POOLS, WORKER, MOVED, RUNBOOK),
     (_GLANCE, _SHARD_MAP, _BALANCE, _MOVES, _TRAFFIC),
+    {
+        "Leader": "EppFleetNoLeader",
+        "Unowned for": "EppFleetPoolUnowned",
+        "Balance": "EppFleetImbalance",
+        "Moves per minute": "EppFleetHandoverFailing",
+        "Route groups by phase": "EppFleetPoolQuarantined",
+        "Strays": "EppFleetStraysNotFalling",
+    },
 )

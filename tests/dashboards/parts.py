@@ -248,13 +248,18 @@ _DATASOURCE: Json = {
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """One of them; `uid` is its address in Grafana, and its file's name behind `epp-fleet-`."""
+    """One of them; `uid` is its address in Grafana, and its file's name behind `epp-fleet-`.
+
+    Attributes:
+        alerts: the alert whose section of the runbook a panel links to, by the panel's title.
+    """
 
     uid: str
     title: str
     description: str
     variables: tuple[Variable | Choice | Text, ...]
     rows: tuple[Row, ...]
+    alerts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def file(self) -> str:
@@ -291,11 +296,11 @@ class Dashboard:
             "links": list(links),
             "annotations": {"list": []},
             "templating": {"list": [_DATASOURCE, *(each.json() for each in self.variables)]},
-            "panels": _laid_out(self.rows),
+            "panels": _laid_out(self.rows, self.alerts),
         }
 
 
-def _laid_out(rows: Sequence[Row]) -> list[Json]:
+def _laid_out(rows: Sequence[Row], alerts: Mapping[str, str]) -> list[Json]:
     """Rows and panels with ids and places; the panels of a closed row are inside it."""
     found: list[Json] = []
     number = y = 0
@@ -317,11 +322,19 @@ def _laid_out(rows: Sequence[Row]) -> list[Json]:
             if x + panel.width > COLUMNS:
                 x, y, tallest = 0, y + tallest, 0
             number += 1
-            placed.append(panel.json(number, x, y))
+            placed.append(panel.json(number, x, y) | _links(alerts.get(panel.title, "")))
             x, tallest = x + panel.width, max(tallest, panel.height)
         y += tallest
         (heading["panels"] if row.closed else found).extend(placed)
     return found
+
+
+def _links(alert: str) -> Json:
+    """Of a panel, to the alert's section; none without an alert."""
+    if not alert:
+        return {}
+    url = f"${{docs}}/runbook.md#{alert.lower()}"
+    return {"links": [{"title": f"Runbook: {alert}", "url": url, "targetBlank": True}]}
 
 
 def after(panel: Panel, event: Event) -> Panel:

@@ -333,4 +333,10 @@ DASHBOARD = Dashboard(
     "What workers serve and hold, their loops, what they read of model servers, their bounds.",
     (FLEET, WORKER, RUNBOOK),
     (_GLANCE, _SERVING, _LOOP, _HOLDS, _DATA, _BOUNDS),
+    {
+        "Oldest map": "EppFleetMapStale",
+        "Serving loop": "EppFleetNearCapacity",
+        "Scrapes": "EppFleetScrapeFailing",
+        "Certificates": "EppFleetCertificateExpiring",
+    },
 )

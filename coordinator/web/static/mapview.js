@@ -27,6 +27,8 @@ import { plural, poolLine } from "./text.js";
 
 /** How far from sight rows are drawn already. */
 const MARGIN_PX = 300;
+/** The head of a higher row stays in sight while the row is scrolled. */
+const TALL_PX = 160;
 
 export class MapView {
   /**
@@ -192,6 +194,7 @@ export class MapView {
       row.canvas.style.height = `${row.grid.height}px`;
       row.canvas.style.width = `${row.grid.width}px`;
       row.element.classList.toggle("bare", row.pools.length === 0);
+      row.element.classList.toggle("tall", row.grid.height > TALL_PX);
     }
     const stop = this.order.find((row) => row.id === this.cursor?.row && row.pools.length);
     const entry = stop ?? this.order.find((row) => row.pools.length);

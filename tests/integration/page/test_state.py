@@ -8,11 +8,11 @@ import pytest
 from fleet.model import EpochVersion, GroupKey, MemberState, Phase
 from fleet.model import Reason as Why
 from fleet.store.contract import Move
-from tests.browser import SceneServer, wait, wait_text
-from tests.web_scene import FIRST, Scene, change, member, pool_name
+from tests.browser import SceneServer, page_of, scene_server, wait, wait_text
+from tests.web_scene import FIRST, Scene, change, member, placed, pool_name
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -53,6 +53,22 @@ def test_what_is_wrong_is_above_all(page: "Page", server: SceneServer) -> None:
     server.do(lambda scene: scene.count())
     wait_text(page, "#standing", "nobody leads")
     wait_text(page, "#alerts", "Nobody leads")
+
+
+def test_before_the_first_map(browser: "Browser") -> None:
+    """The page says that there is none, and shows it as soon as it is there."""
+    with scene_server(Scene()) as server, page_of(browser, server.url) as page:
+        wait_text(page, "#empty", "There is no shard map yet")
+        wait_text(page, "#standing", "coordinator-0 leads, no shard map yet")
+
+        def first(scene: Scene) -> None:
+            scene.workers = [member(0)]
+            scene.publish(placed(FIRST, "worker-0"))
+
+        server.do(first)
+        wait_text(page, "#map .facts", "1 pool")
+        wait_text(page, "#alerts", "1 pool has no stand-by")
+        assert page.locator("#empty").is_hidden()
 
 
 def test_moves_are_spoken(page: "Page", server: SceneServer) -> None:

@@ -355,10 +355,10 @@ class SecuritySettings:
     """PEM of its private key."""
 
     reads: Annotated[str, Choice(("open", "kubernetes"))] = "open"
-    """Who may read /metrics, the coordinators' page and their API: open (everybody who reaches the
-    port) or kubernetes (whose bearer token the cluster knows and who may, by RBAC, get the
-    nonResourceURL /metrics or /epp-fleet/*, and who bears the fleet's token). Probes are always
-    open."""
+    """Who may read /metrics and the coordinators' API: open (everybody who reaches the port) or
+    kubernetes (whose bearer token the cluster knows and who may, by RBAC, get the nonResourceURL
+    /metrics or /epp-fleet/*, and who bears the fleet's token). Probes are always open; so is the
+    page, which shows nothing without a right to read the API."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,14 @@ class Assembler:
         """Whether bytes of an unfinished message are held."""
         return self._buffer is not None
 
+    def whole(self, data: bytes, start: int, end: int) -> bytes | None:
+        """The message, if data[start:end] is exactly one, as nearly all frames of an Envoy are, and
+        nothing is held; None = see `feed`."""
+        size = end - start - _PREFIX_BYTES
+        if size < 0 or self._buffer is not None or size > self._budget.max_message:
+            return None
+        return data[start + _PREFIX_BYTES : end] if _read_prefix(data, start) == (0, size) else None
+
     def feed(self, data: bytes, start: int, end: int) -> Iterator[bytes]:
         """The messages completed by data[start:end]; stop early and the rest is dropped.
 

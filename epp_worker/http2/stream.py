@@ -123,17 +123,14 @@ class Stream:
             self.window -= size
             out.window -= size
             if len(messages) == 1:
-                out.put(
-                    _pack_data_message(
-                        size >> 16, size & 0xFFFF, frames.DATA, 0, self.stream_id, 0, size - 5
-                    )
-                )
-                out.put(messages[0])
+                high, low = size >> 16, size & 0xFFFF
+                head = _pack_data_message(high, low, frames.DATA, 0, self.stream_id, 0, size - 5)
+                out.put(head + messages[0])  # a copy of 2 KiB takes less than one more call
                 return
-            out.put(frames.frame_head(size, frames.DATA, 0, self.stream_id))
+            parts = [frames.frame_head(size, frames.DATA, 0, self.stream_id)]
             for message in messages:
-                out.put(_pack_prefix(0, len(message)))
-                out.put(message)
+                parts += (_pack_prefix(0, len(message)), message)
+            out.put(b"".join(parts))
             return
         self._enqueue(messages, size)
 
@@ -232,7 +229,11 @@ class Stream:
     def _hand_over(self, data: bytes, start: int, end: int) -> int:
         """Give the handler the messages that are complete; how many more it would have taken."""
         left = _MESSAGES_PER_TURN
+        whole = self._assembler.whole(data, start, end)
         try:
+            if whole is not None and self._handler is not None:
+                self._handler.received(whole)
+                return left
             for message in self._assembler.feed(data, start, end):
                 handler = self._handler
                 if handler is None:
@@ -396,5 +397,4 @@ class Stream:
         try:
             handler.aborted()
         except Exception as error:  # noqa: BLE001 - a handler's fault must not spread
-            path = self.head.path
-            self.connection.shared.handler_failed("handler failed in aborted()", path, error)
+            self.connection.shared.handler_failed("aborted() failed", self.head.path, error)

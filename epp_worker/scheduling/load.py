@@ -81,7 +81,7 @@ def weighted_load(
     uses: Sequence[float] | None = None
     if len(waits) != len(candidates):
         waits, uses = queues(candidates, oldest), cache_use(candidates, oldest)
-    longest, most = max(waits), max(map(_inflight, candidates))
+    longest, most = max(waits), max(map(_inflight, candidates)) if inflight else 0
     spread = longest - min(waits)
     per_wait = queue / spread if spread > 0 else 0.0
     per_count = inflight / most if most > 0 else 0.0

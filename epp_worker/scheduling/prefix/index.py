@@ -233,9 +233,10 @@ class PrefixIndex:
             self._asked, self._asked_lanes = endpoints, lanes
         return lanes
 
-    def knows(self, endpoint: object) -> bool:
-        """Whether an endpoint is listed."""
-        return endpoint in self._of
+    def lane(self, endpoint: object) -> int | None:
+        """The lane of an endpoint; None = it is not listed."""
+        holding = self._of.get(endpoint)
+        return None if holding is None else holding.lane
 
     def add(self, endpoint: object, chain: list[int], capacity: int) -> None:
         """A request with this chain goes to an endpoint; one that is not listed is passed over."""

@@ -52,11 +52,13 @@ class Match(msgspec.Struct, frozen=True):
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """A request that was asked about, its chain, and the endpoints that it was picked for."""
+    """A request that was asked about, its chain, where it is looked up, and the endpoints that it
+    was picked for."""
 
     request: PickRequest
     block_tokens: int
     chain: list[int]
+    index: PrefixIndex | None
     counts: Sequence[int] | None
     told: "list[EndpointState]"
 
@@ -96,8 +98,7 @@ class ApproxPrefixCache:
             if len(self._zeros) != len(candidates):
                 self._zeros = [0] * len(candidates)
             return Match(self._zeros, len(asked.chain), asked.block_tokens, found=False)
-        index = self._index()
-        counts = asked.counts
+        index, counts = asked.index, asked.counts
         blocks = [counts[lane] for lane in index.lanes(candidates)] if index is not None else []
         return Match(blocks, len(asked.chain), asked.block_tokens)
 
@@ -113,8 +114,7 @@ class ApproxPrefixCache:
         any. The same as by `match`, in half the time: it is a part of nearly every pick.
         """
         asked = self._ask(request, candidates)
-        counts = asked.counts
-        index = self._index()
+        counts, index = asked.counts, asked.index
         if counts is None or index is None:
             return None
         share = weight / len(asked.chain)
@@ -124,21 +124,19 @@ class ApproxPrefixCache:
     def picked(self, request: PickRequest, chosen: "EndpointState") -> None:
         """See `PickObserver.picked`: the chosen endpoint has this prompt from now on."""
         asked = self._ask(request, (chosen,))
-        index = self._index()
+        index, counts = asked.index, asked.counts
         if index is None or not self._add(index, asked, chosen):
             return
-        if asked.counts is None:
+        if counts is None:
             self.figures.count(0, len(asked.chain), asked.block_tokens)
-        elif index.knows(chosen):
-            (lane,) = index.lanes((chosen,))
-            self.figures.count(asked.counts[lane], len(asked.chain), asked.block_tokens)
+        elif (lane := index.lane(chosen)) is not None:
+            self.figures.count(counts[lane], len(asked.chain), asked.block_tokens)
 
     def prefilled(self, request: PickRequest, chosen: "EndpointState") -> None:
         """See `PrefillObserver.prefilled`: that endpoint has the prompt, too."""
         asked = self._ask(request, (chosen,))
-        index = self._index()
-        if index is not None:
-            self._add(index, asked, chosen)
+        if asked.index is not None:
+            self._add(asked.index, asked, chosen)
 
     def _add(self, index: PrefixIndex, asked: _Asked, chosen: "EndpointState") -> bool:
         """Note the prompt at an endpoint; False if that is done already, or there is no prompt."""
@@ -159,7 +157,7 @@ class ApproxPrefixCache:
             hashes = self._chain(request, tokens)
             index = self._index()
             counts = index.counts(hashes) if index is not None and hashes else None
-            asked = self._asked = _Asked(request, tokens, hashes, counts, [])
+            asked = self._asked = _Asked(request, tokens, hashes, index, counts, [])
         return asked
 
     def _chain(self, request: PickRequest, block_tokens: int) -> list[int]:

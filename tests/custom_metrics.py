@@ -126,7 +126,7 @@ async def custom_metrics(api: KubeApi, pki: Pki) -> AsyncIterator[CustomMetrics]
         await _register(api, pki, runner.addresses[0][1])
         yield metrics
     finally:
-        await _forget(api)
+        await take_away(api)
         await runner.cleanup()
 
 
@@ -191,7 +191,8 @@ async def _routed(api: KubeApi) -> bool:
     return True
 
 
-async def _forget(api: KubeApi) -> None:
+async def take_away(api: KubeApi) -> None:
+    """The API server knows of no such API any more, if it did; as if no adapter were installed."""
     for path in (f"{_API_SERVICES}/{VERSION}.{GROUP}", f"{_SERVICES}/{_SERVICE}"):
         with contextlib.suppress(KubeNotFound):
             await api.delete(path)

@@ -1,8 +1,8 @@
 """What a worker, a leader and a follower that run show at /metrics is what docs/metrics.md says.
 
-So a renamed metric or label fails here, and in tests/unit/test_prometheus_rules.py whatever asks for
-it (llm-d/llm-d#2473, istio/istio#44735).
-Conditions that need more than a fleet at rest are provoked in tests/unit/test_metrics_reference.py.
+So a renamed metric or label fails here, and tests/unit/test_prometheus_rules.py finds who asks for
+it (llm-d/llm-d#2473, istio/istio#44735). Conditions that need more than a fleet at rest are
+provoked in tests/unit/test_metrics_reference.py.
 """
 
 import signal

@@ -1,6 +1,12 @@
 """The autoscaler of `deploy/` with the real controller: out by the workers' metrics, in slowly, and
-never in for want of a metric."""
+never in for want of a metric (kubernetes/kubernetes#105187).
 
+That idle workers have all of these metrics: tests/integration/test_deploy_metrics.py. That neither
+an apply nor the chart sets how many workers there are (uberswe/createmod.com#1097):
+test_docs_commands.py, test_helm_install.py.
+"""
+
+import asyncio
 import contextlib
 import copy
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +20,7 @@ from fleet.kube.contract import KubeApi, Raw
 from tests.control_plane.cluster import Cluster
 from tests.control_plane.objects import delete_pod, eventually
 from tests.control_plane.plane import ControlPlane
-from tests.custom_metrics import CustomMetrics, custom_metrics
+from tests.custom_metrics import CustomMetrics, custom_metrics, take_away
 from tests.kustomize import NoKustomize, only, overlay
 
 BUSY, STREAMS = "epp_fleet_loop_busy_ratio", "epp_fleet_streams_open"
@@ -22,24 +28,35 @@ WORKER = "epp-fleet-worker"
 AT_REST_LOOKS = 4
 """The controller looks that often before it is taken to be content."""
 
+UNASKED_SECONDS, UNASKED_LOOK_SECONDS = 60.0, 0.5
+TEN_MINUTES_LOOKS = 40
+"""So often it looks in 10 minutes by default, once in 15 s; here in 10 s."""
+
 
 class Scaled:
     """The workers' Deployment and its autoscaler in a namespace; no kubelet runs."""
 
-    def __init__(self, api: KubeApi, namespace: str, metrics: CustomMetrics) -> None:
+    def __init__(
+        self, api: KubeApi, namespace: str, metrics: CustomMetrics, plane: ControlPlane
+    ) -> None:
         self._api = api
         self._namespace = namespace
+        self._plane = plane
         self.metrics = metrics
         self._deployments = f"/apis/apps/v1/namespaces/{namespace}/deployments"
         self._scalers = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
         self._pods = f"/api/v1/namespaces/{namespace}/pods"
         self._load = {BUSY: 0.0, STREAMS: 0.0}
+        self._missing: set[str] = set()
 
-    async def install(self, objects: Sequence[Raw], *, hurry: bool = False) -> None:
+    async def install(
+        self, objects: Sequence[Raw], *, hurry: bool = False, replicas: int | None = None
+    ) -> None:
         """Deployment and autoscaler of the manifests.
 
         Args:
             hurry: scale in without waiting: what keeps it from that is not its patience.
+            replicas: how many workers there are already.
         """
         deployment = copy.deepcopy(only(objects, "Deployment", WORKER))
         scaler = copy.deepcopy(only(objects, "HorizontalPodAutoscaler", WORKER))
@@ -50,6 +67,8 @@ class Scaled:
         pod.pop("serviceAccountName")
         pod.pop("volumes")
         pod["containers"][0].pop("volumeMounts")
+        if replicas is not None:
+            deployment["spec"]["replicas"] = replicas
         behavior = scaler["spec"]["behavior"]
         behavior["scaleUp"]["stabilizationWindowSeconds"] = 0
         if hurry:
@@ -60,6 +79,17 @@ class Scaled:
     def load(self, *, busy: float = 0.0, streams: float = 0.0) -> None:
         """The load of the whole fleet, spread over the pods there are."""
         self._load = {BUSY: busy, STREAMS: streams}
+
+    def miss(self, *metrics: str) -> None:
+        """Nobody has these from now on."""
+        self._missing = set(metrics)
+        for metric in metrics:
+            del self.metrics.values[metric]
+
+    def find(self) -> None:
+        """Everything is there again."""
+        self._missing = set()
+        self.metrics.find()
 
     async def replicas(self) -> int:
         """How many pods are wanted; those there are run, and are as busy as the load makes them."""
@@ -72,7 +102,8 @@ class Scaled:
         for pod in (await self._api.get(self._pods))["items"]:
             with contextlib.suppress(KubeNotFound):  # deleted meanwhile
                 names += await self._run_pod(pod)
-        for metric, whole in self._load.items():
+        for metric in self._load.keys() - self._missing:
+            whole = self._load[metric]
             self.metrics.set(metric, {name: whole / len(names) for name in names})
 
     async def _run_pod(self, pod: Raw) -> list[str]:
@@ -109,6 +140,27 @@ class Scaled:
 
     def _looks(self) -> int:
         return max(self.metrics.asked.count(metric) for metric in (BUSY, STREAMS))
+
+    async def stays_unasked(self, count: int, *, looks: int) -> None:
+        """As `stays`, by what the controller asks of the API server: maybe no metrics can be asked
+        for."""
+        before = await self._scales_read()
+        seconds = 0.0
+        while await self._scales_read() <= before + looks:
+            assert await self.replicas() == count, await self.conditions()
+            assert seconds < UNASKED_SECONDS, "the controller does not look"
+            await asyncio.sleep(UNASKED_LOOK_SECONDS)
+            seconds += UNASKED_LOOK_SECONDS
+        assert await self.replicas() == count
+
+    async def _scales_read(self) -> int:
+        """How often the controller has read the Deployment's scale, with which it begins."""
+        events = await asyncio.to_thread(self._plane.audit_events, user="pod-autoscaler")
+        return sum(
+            each["verb"] == "get" and each["objectRef"].get("subresource") == "scale"
+            for each in events
+            if each.get("objectRef", {}).get("namespace") == self._namespace
+        )
 
     async def conditions(self) -> dict[str, tuple[str, str]]:
         """Status and reason by type."""
@@ -155,7 +207,7 @@ async def scaled(
     if not control_plane.controllers:
         pytest.skip("no controller manager runs: nothing scales")
     async with custom_metrics(kube, own_plane.pki) as metrics:
-        yield Scaled(kube, namespace, metrics)
+        yield Scaled(kube, namespace, metrics, own_plane)
 
 
 @pytest.mark.parametrize(("busy", "streams"), [(3.0, 0.0), (1.8, 20_000.0)])
@@ -192,22 +244,53 @@ async def test_a_lost_metric_takes_no_worker_away(
     scaled.load(busy=3.0)
     await scaled.reaches(5)
     await scaled.stays(5, looks=1)
-    set_metric = scaled.metrics.set
     if lost == "the source":
         scaled.metrics.lose()
     else:
-        gone = {"one metric": (BUSY,), "all metrics": (BUSY, STREAMS)}[lost]
-        known = {BUSY, STREAMS} - set(gone)
-        scaled.metrics.set = (  # type: ignore[method-assign]
-            lambda metric, values: set_metric(metric, values) if metric in known else None
-        )
-        for metric in gone:
-            del scaled.metrics.values[metric]
+        scaled.miss(*{"one metric": (BUSY,), "all metrics": (BUSY, STREAMS)}[lost])
     scaled.load()  # an idle fleet by whatever can still be asked
     if lost != "one metric":
         await scaled.inactive()
     await scaled.stays(5)
-    scaled.metrics.set = set_metric  # type: ignore[method-assign]
-    scaled.metrics.find()
+    scaled.find()
     # At once to the least: what was added in the last 300 s may be taken back in one step.
     await scaled.reaches(3)
+
+
+async def test_ten_minutes_without_a_source_take_no_worker_away(
+    scaled: Scaled, objects: tuple[Raw, ...]
+) -> None:
+    """8 workers are 8 for as many looks as the controller takes in that time, while Prometheus is
+    away (kubernetes/kubernetes#105187). With metrics one goes at the first look."""
+    scaled.load(busy=4.8)
+    await scaled.install(objects, hurry=True, replicas=8)
+    await scaled.stays(8, looks=1)
+    scaled.metrics.lose()
+    scaled.load()
+    await scaled.inactive()
+    await scaled.stays_unasked(8, looks=TEN_MINUTES_LOOKS)
+    scaled.find()
+    await scaled.reaches(7)
+
+
+async def test_without_an_adapter_no_worker_is_taken_away(
+    scaled: Scaled, kube: KubeClient, objects: tuple[Raw, ...]
+) -> None:
+    """Nor is one when there is no such API any more."""
+    scaled.load(busy=4.8)
+    await scaled.install(objects, hurry=True, replicas=8)
+    await scaled.stays(8, looks=1)
+    await take_away(kube)
+    scaled.load()
+    await scaled.inactive()
+    await scaled.stays_unasked(8, looks=AT_REST_LOOKS)
+
+
+async def test_one_metric_is_enough_to_scale_out(scaled: Scaled, objects: tuple[Raw, ...]) -> None:
+    """While the other one is missing (kubernetes/kubernetes#61007)."""
+    await scaled.install(objects)
+    await scaled.reaches(3)
+    await scaled.stays(3, looks=1)
+    scaled.miss(STREAMS)
+    scaled.load(busy=3.0)
+    await scaled.reaches(5)

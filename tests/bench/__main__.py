@@ -8,6 +8,7 @@ import importlib
 import json
 import pkgutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -41,10 +42,12 @@ def main(argv: Sequence[str]) -> int:
     done: list[Row | StreamsRow] = []
     for name, rows in rooms.items():
         if only in (None, name):
+            began = time.monotonic()
             for row in rows():
                 sys.stdout.write(f"{row.line().rstrip()}\n")
                 sys.stdout.flush()
                 done.append(row)
+            sys.stdout.write(f"({name}: {time.monotonic() - began:.0f} s)\n")
     _OUT.parent.mkdir(exist_ok=True)
     _OUT.write_text(_json(done))
     return 0

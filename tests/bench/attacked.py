@@ -9,10 +9,12 @@ import asyncio
 import gc
 import json
 import os
+import selectors
 import subprocess
 import sys
 import tempfile
 import time
+from array import array
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +23,12 @@ from typing import Any, Self
 
 from epp_worker.trimming import allocator
 from fleet.model import Hold
-from fleet.polling import run_loop
+from fleet.polling import FairSelector
 from fleet.settings import BoundSettings, WorkerSettings
 from tests.worker_inprocess import Running, TestLeader, running_worker, write_pool
 
 _LOOK_SECONDS = 0.005
+_KEPT = 65_536
 SETTINGS = WorkerSettings(
     host="127.0.0.1", ext_proc_port=0, health_port=0, internal_port=0, http_port=0, tls="off"
 )
@@ -64,7 +67,8 @@ class Attacked:
 
     def look(self, *, collect: bool = False) -> dict[str, Any]:
         """Figures since the last look: `lags` in seconds (p50, p99, worst); `turns`, the same of
-        the CPU that the loop used in one go, which others' work does not lengthen; `cpu` seconds.
+        the CPU that the loop used in one go while a timer waited, which others' work does not
+        lengthen; `steps`, the CPU of each turn of the loop; `cpu` seconds.
         And of now: `rss` bytes, streams and the like.
 
         Args:
@@ -84,13 +88,48 @@ class Attacked:
         return answer
 
 
+class Sample:
+    """Times, the last so many of them, in memory that never grows: what is looked for is a leak."""
+
+    def __init__(self) -> None:
+        self._times = array("d", bytes(8 * _KEPT))
+        self._count = 0
+
+    def add(self, seconds: float) -> None:
+        """One more."""
+        self._times[self._count % _KEPT] = seconds
+        self._count += 1
+
+    def marks(self) -> list[float]:
+        """The median, the 99th percentile and the worst; begins anew."""
+        ordered = sorted(self._times[: min(self._count, _KEPT)]) or [0.0]
+        self._count = 0
+        return [ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100], ordered[-1]]
+
+
+class _TimedSelector(FairSelector):
+    """Notes the CPU of each turn of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = Sample()
+        self._since = time.thread_time()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.steps.add(time.thread_time() - self._since)
+        ready = super().select(timeout)
+        self._since = time.thread_time()
+        return ready
+
+
 class _Watch:
     """The loop's delays, from inside."""
 
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: Running, steps: Sample) -> None:
         self._running = running
-        self._lags: list[float] = []
-        self._turns: list[float] = []
+        self._steps = steps
+        self._lags = Sample()
+        self._turns = Sample()
         self._cpu = _cpu_seconds()
 
     async def run(self) -> None:
@@ -100,22 +139,21 @@ class _Watch:
             due = loop.time() + _LOOK_SECONDS
             used = time.thread_time()
             await asyncio.sleep(_LOOK_SECONDS)
-            self._lags.append(loop.time() - due)
-            self._turns.append(max(0.0, time.thread_time() - used - _LOOK_SECONDS))
+            self._lags.add(loop.time() - due)
+            self._turns.add(max(0.0, time.thread_time() - used - _LOOK_SECONDS))
 
     def figures(self, *, collect: bool) -> dict[str, Any]:
         """See `Attacked.look`."""
         if collect:
             gc.collect()
             allocator()()
-        lags, self._lags = self._lags, []
-        turns, self._turns = self._turns, []
         before, self._cpu = self._cpu, _cpu_seconds()
         worker = self._running.worker
         counters = worker.counters
         return {
-            "lags": _marks(lags),
-            "turns": _marks(turns),
+            "lags": self._lags.marks(),
+            "turns": self._turns.marks(),
+            "steps": self._steps.marks(),
             "cpu": self._cpu - before,
             "rss": _resident_bytes(),
             "objects": len(gc.get_objects()) if collect else 0,
@@ -123,11 +161,6 @@ class _Watch:
             "connections": counters.connections_open,
             "inflight": sum(sum(p.values()) for p in worker.figures().inflight.values()),
         }
-
-
-def _marks(times: list[float]) -> list[float]:
-    ordered = sorted(times or [0.0])
-    return [ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100], ordered[-1]]
 
 
 def _cpu_seconds() -> float:
@@ -145,7 +178,9 @@ async def _read_all(leader: TestLeader) -> None:
         continue
 
 
-async def _main(pools: int, settings: WorkerSettings, bounds: BoundSettings, folder: Path) -> None:
+async def _main(
+    pools: int, settings: WorkerSettings, bounds: BoundSettings, folder: Path, steps: Sample
+) -> None:
     for pool in range(pools):
         write_pool(folder, f"pool-{pool}", f"10.0.0.{pool + 1}")
     async with running_worker(folder, worker_settings=settings, bounds=bounds) as running:
@@ -153,7 +188,7 @@ async def _main(pools: int, settings: WorkerSettings, bounds: BoundSettings, fol
         await leader.connect()
         holds: Any = {f"pool_{pool}": Hold.OWNER for pool in range(pools)}
         await leader.assign(running.share(1, **holds))
-        watch = _Watch(running)
+        watch = _Watch(running, steps)
         watching = asyncio.create_task(watch.run())
         reading = asyncio.create_task(_read_all(leader))
         address = running.worker.addresses.ext_proc
@@ -170,5 +205,6 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         chosen: list[dict[str, Any]] = [json.loads(text) for text in sys.argv[2:4]]
         settings, bounds = replace(SETTINGS, **chosen[0]), replace(BoundSettings(), **chosen[1])
-        with asyncio.Runner(loop_factory=run_loop) as runner:
-            runner.run(_main(int(sys.argv[1]), settings, bounds, Path(name)))
+        selector = _TimedSelector()
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+            runner.run(_main(int(sys.argv[1]), settings, bounds, Path(name), selector.steps))

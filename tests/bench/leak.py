@@ -14,7 +14,7 @@ from tests.unit import extproc_messages as make
 
 MIB = 1024 * 1024
 _STREAMS = 200_000
-_WARM = 50_000
+_WARM = 80_000
 _PARTS = 5
 """Of which the median counts: the allocator takes memory in steps."""
 _AT_ONCE = 100
@@ -105,6 +105,7 @@ async def _bodies(worker: Attacked) -> Iterable[Row]:
         Row("bodies: RSS before", before["rss"] / MIB, "MiB"),
         Row("bodies: RSS afterwards", change, "% more", target=10),
         Row("bodies: CPU of the loop in one go, p99", during["turns"][1] * 1e3, "ms", target=15),
+        Row("bodies: CPU of the longest turn", during["steps"][2] * 1e3, "ms"),
         Row("bodies: loop lag p99, 20 x 10 MiB", during["lags"][1] * 1e3, "ms"),
         Row("bodies: loop lag p99, quiet", before["lags"][1] * 1e3, "ms"),
         Row("bodies: others' pick p99", sorted(noisy)[len(noisy) * 99 // 100] * 1e3, "ms"),
@@ -114,7 +115,8 @@ async def _bodies(worker: Attacked) -> Iterable[Row]:
 
 def rows() -> Iterable[Row]:
     """Of a worker that is fresh each time."""
-    with Attacked() as worker:
+    # Cancelled as fast as the worker takes them, which is what a bound is there against.
+    with Attacked(bounds={"max_unanswered_resets": 10 * _STREAMS}) as worker:
         yield from asyncio.run(_leak(worker))
     with Attacked(max_buffered_bytes=512 * MIB) as worker:
         yield from asyncio.run(_bodies(worker))

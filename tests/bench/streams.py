@@ -30,14 +30,15 @@ class _Load:
     """A row to be.
 
     Attributes:
-        baseline: the same load goes to grpcio too, for its ratio.
+        baseline: what takes the same load in the same runs, for the ratio: "grpcio", with the same
+            options, or this worker's own "plaintext".
         half: the rate is half of what the main row reached, on each server of its own.
     """
 
     name: str
     plan: Plan
     options: Options = field(default_factory=Options)
-    baseline: bool = True
+    baseline: str = "grpcio"
     half: bool = False
 
 
@@ -51,7 +52,7 @@ _LOADS = (
     _Load("2 KiB, request alone", replace(_MAIN, script="pick")),
     _Load("2 KiB, detached", replace(_MAIN, script="detached"), Options(detach=True)),
     _Load("2 KiB, response, anybody", _MAIN, Options(anybody=True)),
-    _Load("2 KiB, response, TLS", replace(_MAIN, tls=True), Options(tls=True), baseline=False),
+    _Load("2 KiB, response, TLS", replace(_MAIN, tls=True), Options(tls=True), "plaintext"),
     _Load("2 KiB, response, 1 in flight", replace(_MAIN, in_flight=1)),
     _Load("2 KiB, response, 16 in flight", replace(_MAIN, in_flight=16)),
     _Load("2 KiB, response, 256 in flight", replace(_MAIN, in_flight=256)),
@@ -101,37 +102,38 @@ class Runs:
         return f"neither: server {self.busy:.0%} busy, load {self.own_busy:.0%} (others' work?)"
 
 
-def _measure(each: _Load, halves: tuple[float, float]) -> tuple[Runs, Runs | None]:
+def _measure(each: _Load, halves: tuple[float, float]) -> tuple[Runs, Runs]:
     with ExitStack() as stack:
         servers = [stack.enter_context(Served("worker", each.options))]
-        if each.baseline:
-            servers.append(stack.enter_context(Served("grpcio", each.options)))
+        plans = [each.plan, replace(each.plan, tls=False)]
+        kind = "grpcio" if each.baseline == "grpcio" else "worker"
+        options = replace(each.options, tls=False)
+        servers.append(stack.enter_context(Served(kind, options)))
         outcomes: list[list[Outcome]] = [[] for _ in servers]
         for _ in range(RUNS):
-            for server, half, found in zip(servers, halves, outcomes, strict=False):
-                plan = replace(each.plan, port=server.port, pids=(server.pid,))
+            for server, asked, half, found in zip(servers, plans, halves, outcomes, strict=True):
+                plan = replace(asked, port=server.port, pids=(server.pid,))
                 found.append(load(replace(plan, rate=half) if each.half else plan))
-    runs = [Runs(found) for found in outcomes]
-    return runs[0], runs[1] if each.baseline else None
+    ours, theirs = (Runs(found) for found in outcomes)
+    return ours, theirs
 
 
 def rows() -> Iterator[Row | StreamsRow]:
     """The room."""
     halves = (0.0, 0.0)
-    plain = None
     for each in _LOADS:
         ours, theirs = _measure(each, halves)
         given = bool(each.plan.rate) or each.half
         ratio = None
         also: dict[str, float] = {"whole p99 ms": ours.whole_p99}
-        if theirs is not None and theirs.rate:
+        if theirs.rate:
             ratio = theirs.cpu_us[0] / ours.cpu_us[0] if given else ours.rate / theirs.rate
-            also["grpcio/s"] = theirs.rate
-            also["grpcio us"] = theirs.cpu_us[0]
-            also["grpcio p99 ms"] = theirs.p99
+            also[f"{each.baseline}/s"] = theirs.rate
+            also[f"{each.baseline} us"] = theirs.cpu_us[0]
+            also[f"{each.baseline} p99 ms"] = theirs.p99
             also["ratio of CPU"] = theirs.cpu_us[0] / ours.cpu_us[0]
-            if plain is None:
-                plain, halves = ours, (ours.rate / 2, theirs.rate / 2)
+            if not halves[0]:
+                halves = (ours.rate / 2, theirs.rate / 2)
         if ours.failed:
             also["failed"] = ours.failed
         yield StreamsRow(
@@ -144,8 +146,8 @@ def rows() -> Iterator[Row | StreamsRow]:
             ours.limit(given=given),
             also,
         )
-        if each.plan.tls and plain is not None:
-            share = 100 * plain.cpu_us[0] / ours.cpu_us[0]  # of the rate, where the core is full
+        if each.plan.tls:
+            share = 100 * theirs.cpu_us[0] / ours.cpu_us[0]  # of the rate, where the core is full
             yield Row("TLS keeps of the plaintext rate", share, "%", 60.0, at_least=True)
     yield from _held()
 

@@ -267,10 +267,12 @@ class MapRules:
             return
         if now - self._stood_still.get(leader, -10.0) < 1.0:
             return
-        ttl = fleet.settings.membership.ttl_seconds
+        timers = fleet.settings.membership
+        ttl, beat = timers.ttl_seconds, timers.heartbeat_seconds
         if now - self._impaired.get(dead.id, 0.0) > 2 * ttl + 0.5:
             self._tape.break_("I6", f"{dead.id} is well and reached, declared dead")
-        if now - self._since.get(dead.id, now) < ttl - 0.5:
+        # Its last word was up to a heartbeat before that, and that is noticed at the next look.
+        if now - self._since.get(dead.id, now) < ttl - 1.1 * beat - 0.15:
             self._tape.break_("I6", f"{dead.id} cannot be silent for long, declared dead")
         store, network = fleet.store, fleet.network
         known = not (

@@ -35,6 +35,8 @@ def fleet(
     folder = tmp_path_factory.mktemp("fleet")
     with local_process(folder, "--gateway", "none") as made:
         state = made.wait_ready()
+        address = state["coordinators"][0]["http"]
+        wait_for(lambda: at_rest(address), 60, "no pool moves")
         yield made, state
         assert made.stop() == 0, made.output
 
@@ -42,6 +44,13 @@ def fleet(
 def get(address: str, path: str) -> Any:
     with urllib.request.urlopen(f"http://{address}/api/v1/{path}", timeout=10) as answer:
         return json.load(answer)
+
+
+def at_rest(address: str) -> bool:
+    """Whether every pool is owned, every worker owns some, and nobody lets go of any."""
+    pools = get(address, "map")["pools"]
+    still = all(each["phase"] == "owned" and not each["draining"] for each in pools)
+    return still and len({each["owners"][0] for each in pools}) == 3
 
 
 def leader_and_follower(state: dict[str, Any]) -> tuple[str, str]:
@@ -89,6 +98,11 @@ def test_endpoints_of_real_pods(
             wait_text(page, "#panel", "4 of 4 endpoints ready")
             assert page.get_by_role("row").filter(has_text="llama-8b-3").count() == 1
             wait_text(page, "#panel .answer", f"{told['worker']} has owned it")
+            order = page.get_by_role("region", name="Workers in the ring's order")
+            link = page.get_by_role("link", name=told["worker"], exact=True)
+            row = order.get_by_role("row").filter(has=link)
+            assert row.inner_text().split("\t")[1] == "owner"
+            assert order.get_by_role("row").count() == 4
 
 
 def test_a_drain_is_seen_by_all(

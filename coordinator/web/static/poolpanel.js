@@ -51,6 +51,31 @@ export function phaseBadge(phase) {
   );
 }
 
+/** Workers in the ring's order that are named; the CLI's `explain` names all. */
+const MOST_CONSIDERED = 5;
+
+/** Why it is where it is: each worker in the ring's order, and what spoke for or against it.
+ * @param {any} group @returns {Child} */
+function consideredPart(group) {
+  const considered = group.considered ?? [];
+  if (!considered.length) return null;
+  const rows = considered
+    .slice(0, MOST_CONSIDERED)
+    .map((/** @type {any} */ each) => [
+      workerLink(each.worker),
+      each.verdict.replaceAll("_", " "),
+      each.why,
+    ]);
+  const rest = considered.length - rows.length;
+  return h(
+    "div",
+    {},
+    h("h3", {}, "Why there: the ring's order"),
+    table(["Worker", "Is", "Because"], rows, "Workers in the ring's order"),
+    rest > 0 && h("p", { class: "aside" }, `and ${plural(rest, "more worker")}`),
+  );
+}
+
 /** @param {any} group @param {number} now */
 function groupPart(group, now) {
   const route = group.route;
@@ -74,7 +99,7 @@ function groupPart(group, now) {
       ["Why", reasonWords(group.reason)],
       ["Moving to", group.moving_to && workerLink(group.moving_to)],
       ["Letting go", workerLinks(group.draining)],
-      ["Candidates", workerLinks(group.candidates)],
+      ["Candidates", !group.considered?.length && workerLinks(group.candidates)],
       [
         "Pinned",
         group.pin && `${group.pin.text}: ${group.pin.workers.join(", ") || "no worker meets it"}`,
@@ -91,6 +116,7 @@ function groupPart(group, now) {
         route && [route.version && `as ${route.version} `, route.where && `in ${route.where}`],
       ],
     ]),
+    consideredPart(group),
   );
 }
 

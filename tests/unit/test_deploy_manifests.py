@@ -343,7 +343,7 @@ def test_probes(whole: tuple[Raw, ...], settings: Settings) -> None:
 
 
 def test_the_autoscaler_owns_the_number_of_workers(objects: tuple[Raw, ...]) -> None:
-    """An apply never resets it; scaling in takes one worker at a time."""
+    """An apply never resets it (uberswe/createmod.com#1097); scaling in takes one at a time."""
     worker = only(objects, "Deployment", "epp-fleet-worker")["spec"]
     assert "replicas" not in worker
     assert only(objects, "Deployment", "epp-fleet-coordinator")["spec"]["replicas"] == 3
@@ -361,7 +361,7 @@ def test_the_autoscaler_owns_the_number_of_workers(objects: tuple[Raw, ...]) -> 
 
 
 def test_nothing_is_served_by_fewer_for_a_roll_out(objects: tuple[Raw, ...]) -> None:
-    """A new pod comes first; evictions leave most."""
+    """A new pod comes first; evictions leave most (uberswe/createmod.com#1097)."""
     for name in ("epp-fleet-coordinator", "epp-fleet-worker"):
         rolling = only(objects, "Deployment", name)["spec"]["strategy"]["rollingUpdate"]
         assert rolling == {"maxSurge": 1, "maxUnavailable": 0}

@@ -260,6 +260,17 @@ def test_values_arrive(tmp_path: Path) -> None:
     assert "authorization" in monitor["spec"]["podMetricsEndpoints"][0]
 
 
+@pytest.mark.parametrize("scaled", [True, False])
+def test_the_number_of_workers_is_the_autoscalers_if_there_is_one(scaled: bool) -> None:
+    """Else a value's; there is a disruption budget either way (uberswe/createmod.com#1097)."""
+    objects = of_chart({"worker": {"autoscaling": {"enabled": scaled}, "replicas": 7}})
+    worker = only(objects, "Deployment", "epp-fleet-worker")["spec"]
+    assert worker.get("replicas") == (None if scaled else 7)
+    assert len(of_kind(objects, "HorizontalPodAutoscaler")) == scaled
+    budget = only(objects, "PodDisruptionBudget", "epp-fleet-worker")["spec"]
+    assert budget["selector"] == worker["selector"]
+
+
 def test_certificates_of_cert_manager_are_those_that_are_mounted() -> None:
     """Both roles' names, as peers look for them, and the Secrets; a CA of the fleet's own."""
     objects = of_chart({"certificates": {"from": "cert-manager"}})

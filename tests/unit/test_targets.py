@@ -221,8 +221,8 @@ def roll_out(fleet: PlacedFleet, count: int, *, surge: bool) -> None:
 
 def test_a_roll_out_moves_each_group_about_once() -> None:
     """10 workers, 1,000 groups, surge 1: at most 1.3 moves a group on average, each to a new
-    worker as long as it has room, and balance is as promised at the end (akka-core#27367,
-    #27368)."""
+    worker as long as it has room, and balance is as promised at the end (akka-core#27367, #27368;
+    an upgrade is one wave of moves, uberswe/createmod.com#1097)."""
     fleet = a_fleet(1000, 10)
     roll_out(fleet, 10, surge=True)
     average = fleet.moves.total() / 1000

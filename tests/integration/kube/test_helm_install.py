@@ -84,7 +84,7 @@ async def test_a_release_comes_changes_and_goes(kube: KubeClient, release: Relea
 
     before = await template()
     assert before[1] == 640
-    # An autoscaler's work is not undone by an upgrade.
+    # An autoscaler's work is not undone by an upgrade (uberswe/createmod.com#1097).
     await kube.patch(path, {"spec": {"replicas": 9}})
     await release.run("upgrade", RELEASE, str(CHART), values=second)
     after = await template()
@@ -94,6 +94,24 @@ async def test_a_release_comes_changes_and_goes(kube: KubeClient, release: Relea
     assert await template() == before
     await release.run("uninstall", RELEASE, "--wait")
     assert await there(kube, objects + release.objects(second)) == []
+
+
+async def test_autoscaling_that_is_turned_on_later_ends_no_worker(
+    kube: KubeClient, release: Release
+) -> None:
+    """A Deployment that loses its `replicas` falls to 1, and would take most pools along
+    (uberswe/createmod.com#1097): refused, until somebody else has set the number."""
+    own = release.values(worker={"autoscaling": {"enabled": False}, "replicas": 7})
+    await release.install(own)
+    path = DEPLOYMENTS.format(release.namespace, f"fleet-{release.name}-worker")
+    scaled = release.values()
+    with pytest.raises(Refused, match=rf"fleet-{release.name}-worker would fall from 7 .*=8\)"):
+        await release.run("upgrade", RELEASE, str(CHART), values=scaled)
+    assert (await kube.get(path))["spec"]["replicas"] == 7
+    await kube.patch(f"{path}/scale", {"spec": {"replicas": 8}})
+    await release.run("upgrade", RELEASE, str(CHART), values=scaled)
+    assert (await kube.get(path))["spec"]["replicas"] == 8
+    assert len(await there(kube, release.objects(scaled))) == len(release.objects(scaled))
 
 
 async def test_a_field_that_the_api_server_does_not_know_is_refused(release: Release) -> None:

@@ -193,3 +193,25 @@ labels:
     defaultMode: 0440
 {{- end }}
 {{- end }}
+
+{{/* Nothing; or a refusal, where Helm alone has set the number of workers so far: a Deployment that
+loses its `replicas` falls to 1, whatever an autoscaler would have. */}}
+{{- define "epp-fleet.handedOver" -}}
+{{- $name := printf "%s-worker" .Values.name }}
+{{- $there := lookup "apps/v1" "Deployment" .Release.Namespace $name }}
+{{- $ours := false }}
+{{- $others := false }}
+{{- range (dig "metadata" "managedFields" list $there) }}
+{{- if hasKey (dig "fieldsV1" "f:spec" dict .) "f:replicas" }}
+{{- if eq .manager "helm" }}
+{{- $ours = true }}
+{{- else }}
+{{- $others = true }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and $ours (not $others) }}
+{{- $now := int $there.spec.replicas }}
+{{- fail (printf "worker.autoscaling: %s would fall from %d workers to 1, since this release has set their number so far; take it out of Helm's hands by scaling to another one (kubectl -n %s scale deployment/%s --replicas=%d), then upgrade again" $name $now .Release.Namespace $name (add1 $now)) }}
+{{- end }}
+{{- end }}

@@ -74,6 +74,7 @@ class Attacked:
         Args:
             collect: garbage first, which may take a while; what is free goes back to the system,
                 and the `objects` that are left are counted.
+                `blocks` are Python's pieces of memory.
         """
         assert self._process.stdin is not None
         self._process.stdin.write("collect\n" if collect else "\n")
@@ -157,6 +158,7 @@ class _Watch:
             "cpu": self._cpu - before,
             "rss": _resident_bytes(),
             "objects": len(gc.get_objects()) if collect else 0,
+            "blocks": sys.getallocatedblocks(),
             "streams": counters.streams_open,
             "connections": counters.connections_open,
             "inflight": sum(sum(p.values()) for p in worker.figures().inflight.values()),

@@ -11,7 +11,7 @@ from tests.browser import open_browser, page_of, scene_server, wait_text
 from tests.web_scene import Scene, pool_name, scene_of
 
 FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
-SIZE = {"width": 1280, "height": 860}
+SIZE = {"width": 1280, "height": 900}
 MOST_BYTES = 300_000
 
 

@@ -34,6 +34,7 @@ from fleet.model import (
     ShardMap,
     Signal,
 )
+from fleet.placement.considering import Considered, Verdict
 from fleet.settings.model import PlacementSettings
 from fleet.store.contract import Move
 
@@ -184,7 +185,16 @@ class Scene:
         route = ExplainedRoute(f"{ref.name}-epp", addresses, self.version)
         names = tuple(each.member.id for each in self.workers[:4])
         unwell = tuple(each for each in self.workers if each.why and each.member.id in names)
-        group = ExplainedGroup(placement.group, None, None, placement, route, names, unwell=unwell)
+        group = ExplainedGroup(
+            placement.group,
+            None,
+            None,
+            placement,
+            route,
+            names,
+            unwell=unwell,
+            considered=_considered(placement),
+        )
         decision = Claimed("the fleet claims all pools", ())
         return Explained(ref, "u", decision, (group,), (), self.version, self.leading())
 
@@ -218,6 +228,17 @@ class Scene:
             for each in self.workers
         ]
         self.count()
+
+
+def _considered(placement: Placement) -> tuple[Considered, ...]:
+    """Owner and stand-by, as an explanation names them."""
+    words = ((Verdict.OWNER, "took it over when its owner died"), (Verdict.STANDBY, "is kept warm"))
+    names = (*placement.owners, placement.standby)
+    return tuple(
+        Considered(name, order, verdict, why, None, None)
+        for order, (name, (verdict, why)) in enumerate(zip(names, words, strict=False), 1)
+        if name is not None
+    )
 
 
 def replace_row(row: EndpointRow, *, age_ms: int) -> EndpointRow:

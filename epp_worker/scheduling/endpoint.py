@@ -31,6 +31,16 @@ class ToldMetrics(NamedTuple):
     refused: bool
 
 
+class Changes:
+    """How often the metrics of a pool's endpoints have changed: what was reckoned from them holds
+    as long as the count does."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class EndpointState:
     """An endpoint and what is known of it.
 
@@ -59,12 +69,15 @@ class EndpointState:
             so that only `MAX_PICKED_MODELS` short ones are told apart.
         headers_reply: prebuilt ext_proc answer that names this endpoint.
         touched: called at each change of the counts and the metrics, if somebody follows.
+        changes: of all endpoints of its pool; grows with each change of `waiting`, `kv`,
+            `metrics_at` or `inflight_seen`, whoever makes it.
     """
 
     __slots__ = (
         "address",
         "block_size",
         "blocks",
+        "changes",
         "detached",
         "endpoint",
         "failures",
@@ -114,6 +127,7 @@ class EndpointState:
         self.picks: dict[str, int] = {}
         self.headers_reply = pick_reply(endpoint.address)
         self.touched: Touched | None = None
+        self.changes = Changes()
 
     @property
     def name(self) -> str:
@@ -145,6 +159,7 @@ class EndpointState:
         """
         before = (self.waiting, self.running, self.kv, self.failures, self.inflight_seen)
         open_before = self.inflight
+        self.changes.count += 1
         self.failures = 0
         self.refused = False
         self.waiting, self.running, self.kv = waiting, running, kv
@@ -177,6 +192,7 @@ class EndpointState:
         """A request that is counted here goes on unseen from `at` on."""
         gone = self.detached.add(at)
         if gone:
+            self.changes.count += 1
             self.inflight -= gone
             self.inflight_seen = max(0, self.inflight_seen - gone)
             if self.touched is not None:
@@ -201,6 +217,7 @@ class EndpointState:
 
     def heard(self, told: ToldMetrics) -> None:
         """Another worker has scraped it. That is not told on: it would come back as news."""
+        self.changes.count += 1
         self.waiting, self.running, self.kv = told.waiting, told.running, told.kv
         self.metrics_at, self.inflight_seen = told.at, told.seen
         self.failures, self.refused = told.failures, told.refused

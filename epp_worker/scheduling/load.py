@@ -8,8 +8,10 @@ the page) counts as the mean of what is known of the others: unknown is not best
 from collections.abc import Sequence
 from operator import attrgetter
 
+import msgspec
+
 from epp_worker.scheduling.contract import PickRequest
-from epp_worker.scheduling.endpoint import NEVER
+from epp_worker.scheduling.endpoint import NEVER, Changes
 from epp_worker.scheduling.plugin import Candidates
 
 BYTES_PER_TOKEN = 4
@@ -104,6 +106,66 @@ def weighted_load(
     if per_count:
         return [best - (c.kv or 0.0) * cache - c.inflight * per_count for c in candidates]
     return [best - (c.kv or 0.0) * cache for c in candidates]
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """What all endpoints of a pool have reported, as `weighted_load` reads it: that changes a few
+    times per second, and is read thousands of times. What is in flight is read anew each time.
+
+    Attributes:
+        known_at: the count of changes.
+        until: when the first of these reports is overdue.
+        used: of the cache, weighted.
+    """
+
+    candidates: Candidates
+    changes: Changes
+    known_at: int
+    until: float
+    waiting: Sequence[float]
+    seen: Sequence[int]
+    used: Sequence[float]
+
+    def holds(self, candidates: Candidates, oldest: float) -> bool:
+        """Whether it is still what these very endpoints report."""
+        return (
+            candidates is self.candidates
+            and self.changes.count == self.known_at
+            and oldest <= self.until
+        )
+
+    def load(self, queue: float, cache: float) -> list[float]:
+        """As `weighted_load` without requests in flight."""
+        counts = map(_inflight, self.candidates)
+        waits = [
+            waiting + (count - seen) if count > seen else waiting
+            for waiting, seen, count in zip(self.waiting, self.seen, counts, strict=True)
+        ]
+        longest = max(waits)
+        spread = longest - min(waits)
+        if spread <= 0:
+            best = cache + queue
+            return [best - use for use in self.used]
+        per_wait = queue / spread
+        best = cache + per_wait * longest
+        return [best - wait * per_wait - use for wait, use in zip(waits, self.used, strict=True)]
+
+
+def read_reported(candidates: Candidates, oldest: float, cache: float) -> Reported | None:
+    """None where something is missing or overdue, or they are not of one pool."""
+    changes = candidates[0].changes
+    waiting: list[float] = []
+    used: list[float] = []
+    for each in candidates:
+        if each.waiting is None or each.kv is None or each.metrics_at < oldest:
+            return None
+        if each.changes is not changes:
+            return None
+        waiting.append(each.waiting)
+        used.append(each.kv * cache)
+    seen = [each.inflight_seen for each in candidates]
+    until = min(each.metrics_at for each in candidates)
+    return Reported(candidates, changes, changes.count, until, waiting, seen, used)
 
 
 def prompt_tokens(request: PickRequest) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from epp_worker.scheduling.configured import NewScheduler, Schedulers
 from epp_worker.scheduling.contract import Pick, PickRequest, Refusal, ResponsePhase
-from epp_worker.scheduling.endpoint import EndpointState, ToldMetrics, Touched
+from epp_worker.scheduling.endpoint import Changes, EndpointState, ToldMetrics, Touched
 from epp_worker.scheduling.picks import OpenPick
 from epp_worker.scheduling.scheduler import PoolView, Scheduler
 from epp_worker.scheduling.state_origins import Origins
@@ -75,6 +75,7 @@ class PoolState:
 
     __slots__ = (
         "_by_key",
+        "_changes",
         "_new_slot",
         "_now",
         "_rate_at",
@@ -124,6 +125,7 @@ class PoolState:
         self.slots: dict[str, StateSlot] = {}
         self.unplaced: dict[str, ToldMetrics] | None = None
         self.on_new_slot: Callable[[StateSlot], None] | None = None
+        self._changes = Changes()
         self._new_slot = new_slot
         self._touched: Touched | None = None
         self._now = now
@@ -173,6 +175,7 @@ class PoolState:
     def _newcomer(self, endpoint: Endpoint) -> EndpointState:
         """A new endpoint, with what others have told of it before it was listed here."""
         state = EndpointState(endpoint)
+        state.changes = self._changes
         told = None if self.unplaced is None else self.unplaced.pop(endpoint.address, None)
         if told is not None:
             state.heard(told)

@@ -7,7 +7,7 @@ from typing import Any
 from epp_worker.scheduling.contract import NO_HINTS, PickRequest, Refusal
 from epp_worker.scheduling.endpoint import EndpointState
 from epp_worker.scheduling.faults import PluginFaults
-from epp_worker.scheduling.load import eligible, weighted_load
+from epp_worker.scheduling.load import Reported, eligible, read_reported, weighted_load
 from epp_worker.scheduling.plugin import (
     Candidates,
     Detector,
@@ -65,11 +65,20 @@ class _Load:
     def __init__(self, weights: Sequence[float], oldest: Callable[[], float]) -> None:
         self._queue, self._cache, self._inflight = weights
         self._oldest = oldest
+        self._reported: Reported | None = None
 
     def score(self, request: PickRequest, candidates: Candidates) -> Sequence[float]:
         """See `Scorer.score`, but weighted already."""
         del request
-        return weighted_load(candidates, self._oldest(), self._queue, self._cache, self._inflight)
+        oldest = self._oldest()
+        if self._inflight or type(candidates) is not tuple:
+            return weighted_load(candidates, oldest, self._queue, self._cache, self._inflight)
+        reported = self._reported
+        if reported is None or not reported.holds(candidates, oldest):
+            reported = self._reported = read_reported(candidates, oldest, self._cache)
+            if reported is None:
+                return weighted_load(candidates, oldest, self._queue, self._cache, 0.0)
+        return reported.load(self._queue, self._cache)
 
 
 _FUSED: tuple[type[Any], ...] = (QueueScorer, KvCacheScorer, ActiveRequestScorer)

@@ -77,6 +77,7 @@ def trust(pool: PoolState, now: float) -> None:
     for state in pool.endpoints():
         if state.metrics_at != NEVER:
             state.metrics_at = max(state.metrics_at, oldest)
+            state.changes.count += 1
 
 
 def _count_anew(pool: PoolState, addresses: Collection[str]) -> list[EndpointState]:
@@ -95,3 +96,4 @@ def _settle(states: Collection[EndpointState]) -> None:
     from which further picks count."""
     for state in states:
         state.inflight_seen = min(state.inflight_seen, state.inflight)
+        state.changes.count += 1

@@ -283,9 +283,9 @@ class Holdings:
         if waiting:
             self._tell()
 
-    def models_came(self, group: Group) -> None:
-        """What the pools of this held group serve is known, or known anew."""
-        group.awaits_models = False
+    def models_came(self, group: Group, *, whole: bool) -> None:
+        """What the pools of this held group serve is known, or known anew; `whole`: of all."""
+        group.awaits_models = group.awaits_models and not whole
         group.picker.set_pools(group.picker.pools())
         self._tell()
 

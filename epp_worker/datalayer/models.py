@@ -1,12 +1,15 @@
 """`GET /v1/models` of a model server: which models it serves, LoRA adapters included.
 
-Asked only where several pools share a Service, so a client library is good enough here.
+Asked only where several pools share a Service.
 """
 
-from typing import Protocol
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, cast
 
-import aiohttp
 import msgspec
+
+from epp_worker.datalayer.http1 import BadResponse, ResponseReader
 
 MAX_NAMES = 1000
 MAX_NAME_LENGTH = 256
@@ -14,6 +17,7 @@ MAX_BYTES = 1024 * 1024
 """Of one answer: a thousand adapters take 200 kB."""
 
 ANSWER_SECONDS = 2.0
+_READ_BYTES = 16 * 1024
 
 
 class NotTold(Exception):
@@ -29,10 +33,6 @@ class ModelSource(Protocol):
         Raises:
             NotTold: it does not say.
         """
-        ...
-
-    async def close(self) -> None:
-        """Give up what is open."""
         ...
 
 
@@ -62,33 +62,75 @@ def names_of(body: bytes) -> frozenset[str]:
 class HttpModels:
     """Asks over HTTP; see `ModelSource`. A connection is used once: questions are seldom."""
 
-    def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
-
     async def ask(self, address: str) -> frozenset[str]:
         """See `ModelSource.ask`."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS),
-                connector=aiohttp.TCPConnector(force_close=True),
-                auto_decompress=False,
-            )
         try:
-            async with self._session.get(
-                f"http://{address}/v1/models", allow_redirects=False
-            ) as response:
-                if response.status != 200:
-                    raise NotTold(f"status {response.status}")
-                body = await response.content.read(MAX_BYTES + 1)
-                while len(body) <= MAX_BYTES and not response.content.at_eof():
-                    body += await response.content.read(MAX_BYTES + 1 - len(body))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise NotTold(str(error)[:120] or type(error).__name__) from None
-        if len(body) > MAX_BYTES:
-            raise NotTold(f"more than {MAX_BYTES} bytes")
-        return names_of(body)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return names_of(await _answer(address))
+        except TimeoutError:
+            raise NotTold(f"no answer within {ANSWER_SECONDS:g} s") from None
+        except OSError as error:
+            raise NotTold(f"connection failed: {error.strerror or error}") from None
 
-    async def close(self) -> None:
-        """See `ModelSource.close`."""
-        if self._session is not None:
-            await self._session.close()
+
+async def _answer(address: str) -> bytes:
+    """The body of the answer. Raises NotTold, OSError."""
+    loop = asyncio.get_running_loop()
+    host, _, port = address.rpartition(":")
+    answered: asyncio.Future[bytes] = loop.create_future()
+    transport, _ = await loop.create_connection(
+        lambda: _Asking(address, answered), host.strip("[]"), int(port)
+    )
+    try:
+        return await answered
+    finally:
+        transport.abort()
+
+
+class _Asking(asyncio.BufferedProtocol):
+    """One question. The reader bounds what an answer is made of, not only its length: of a library
+    endless answers of status 100, or chunks of a byte, took the loop for 50 ms at a time."""
+
+    def __init__(self, address: str, answered: asyncio.Future[bytes]) -> None:
+        self._address = address
+        self._answered = answered
+        self._pieces: list[bytes] = []
+        self._reader = ResponseReader(self._pieces.append, limit=MAX_BYTES)
+        self._buffer = bytearray(_READ_BYTES)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask."""
+        cast(asyncio.Transport, transport).write(
+            f"GET /v1/models HTTP/1.1\r\nHost: {self._address}\r\nUser-Agent: epp-fleet\r\n"
+            "Accept: application/json\r\nAccept-Encoding: identity\r\n"
+            "Connection: close\r\n\r\n".encode()
+        )
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """See `asyncio.BufferedProtocol`."""
+        del sizehint
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See `asyncio.BufferedProtocol`."""
+        if not self._answered.done():
+            self._read(lambda: self._reader.feed(bytes(self._buffer[:nbytes])))
+
+    def eof_received(self) -> None:
+        """See `asyncio.BufferedProtocol`."""
+        if not self._answered.done():
+            self._read(self._reader.eof)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.BufferedProtocol`."""
+        if not self._answered.done():
+            self._answered.set_exception(NotTold("the connection broke"))
+
+    def _read(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BadResponse as error:
+            self._answered.set_exception(NotTold(str(error)))
+            return
+        if self._reader.done:
+            self._answered.set_result(b"".join(self._pieces))

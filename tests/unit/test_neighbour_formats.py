@@ -15,7 +15,7 @@ import dataclasses
 import importlib
 import pkgutil
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -25,6 +25,12 @@ import pytest
 
 import fleet.control
 from fleet.control import codec
+from fleet.control.endpoint_messages import (
+    AskEndpoints,
+    PoolEndpoints,
+    decode_ask_endpoints,
+    decode_pool_endpoints,
+)
 from fleet.control.messages import FORMAT, Down, MapUpdate, Up
 from fleet.control.peer_messages import AskHolds, Holds, decode_ask, decode_holds
 from fleet.control.state_messages import (
@@ -55,6 +61,7 @@ from tests.neighbour_versions import (
 STRUCTS: Mapping[str, str] = {
     "Addresses": "ext_proc health internal http",
     "Ask": "groups format",
+    "AskEndpoints": "fleet namespace name format",
     "AskHolds": "fleet worker format",
     "AskShare": "format",
     "Assign": "share format",
@@ -62,6 +69,7 @@ STRUCTS: Mapping[str, str] = {
     "CoordinatorState": "id http pid",
     "DeadMember": "id incarnation signal at",
     "Feed": "starts rows complete absent format",
+    "EndpointRow": "pod address ready running waiting kv age_ms inflight failures refused",
     "FleetState": ("fleet redis gateway token_file folder coordinators workers manifests format"),
     "Follow": "added removed format",
     "GroupStart": "group pools",
@@ -81,6 +89,10 @@ STRUCTS: Mapping[str, str] = {
     "OwnerOf": "group owner",
     "Owners": "version owners format",
     "Placement": "group pools phase owners standby reason since moving_to draining",
+    "PoolEndpoints": (
+        "fleet worker incarnation namespace name hold endpoints total ready requests_per_second "
+        "format"
+    ),
     "PoolRows": "pool counts metrics slots",
     "Report": "version seen holds draining load format",
     "RingSpec": "hash vnodes weights",
@@ -136,13 +148,20 @@ def _roots() -> list[type]:
 
 
 KINDS = kinds_in(*_roots(), RingSpec)
+PEERS: Mapping[type, Callable[[bytes], Any]] = {
+    AskHolds: decode_ask,
+    Holds: decode_holds,
+    AskEndpoints: decode_ask_endpoints,
+    PoolEndpoints: decode_pool_endpoints,
+}
+"""Questions, their answers, and what reads them."""
+
 MESSAGES = (
     *get_args(Up),
     *get_args(Down),
     *get_args(StateMessage),
     MapUpdate,
-    AskHolds,
-    Holds,
+    *PEERS,
 )
 
 
@@ -227,8 +246,8 @@ def decoded(kind: type, data: bytes) -> Any:
         return codec.decode_map_update(data)
     if kind in get_args(StateMessage):
         return decode_state(data)
-    if kind in (AskHolds, Holds):
-        return (decode_ask if kind is AskHolds else decode_holds)(data)
+    if kind in PEERS:
+        return PEERS[kind](data)
     return (codec.decode_up if kind in get_args(Up) else codec.decode_down)(data)
 
 

@@ -83,7 +83,8 @@ class Events:
         told.insert(0, f"retry: {RETRY_MILLISECONDS}\n".encode() + _beat())
         while not self._feed.closed and loop.time() < end:
             async with asyncio.timeout(WRITE_SECONDS):
-                await response.write(b"".join(told))
+                for each in told:  # one by one: what a slow reader has not taken stays in the log
+                    await response.write(each)
             await self._feed.change(place, BEAT_SECONDS)
             told, place = self._feed.after(place)
             told = told or [_beat()]

@@ -223,6 +223,30 @@ async def test_a_reader_that_stops_is_cut_off(monkeypatch: pytest.MonkeyPatch) -
         writer.close()
 
 
+async def test_what_a_slow_reader_has_not_taken_stays_in_the_log(
+    scene: tuple[Scene, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes again for all of a full log, and does not read, holds one event of it."""
+    monkeypatch.setattr(events_module, "WRITE_SECONDS", 0.05)
+    view, _ = scene
+    events, given = events_module.Events(view), list[bytes]()
+
+    class Stuck:
+        async def write(self, data: bytes) -> None:
+            given.append(data)
+            if b"event: map" in data:
+                await asyncio.Event().wait()
+
+    async with events._feed.listen():
+        begun = str(events._feed._map.version) if events._feed._map is not None else ""
+        for number in range(20):
+            view.publish(renamed(view, 1, owners=(f"worker-{number % 2}",)))
+            await events._feed.look()
+        with pytest.raises(TimeoutError):
+            await events._tell(Stuck(), begun)  # type: ignore[arg-type]
+    assert b"".join(given).count(b"event: map") == 1
+
+
 async def test_one_who_is_too_slow_reads_the_whole_map(
     scene: tuple[Scene, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,9 +27,11 @@ def _fail(code: int, error: FleetError, arguments: argparse.Namespace) -> int:
 
         write_json(error_document(error))
         return code
-    problems = error.problems if isinstance(error, SettingsError) else str(error).splitlines()
+    from fleet.cli.output import printable
+
+    problems = error.problems if isinstance(error, SettingsError) else str(error).split("\n")
     for problem in problems:
-        sys.stderr.write(f"epp-fleet: {problem}\n")
+        sys.stderr.write(f"epp-fleet: {printable(problem)}\n")
     return code
 
 

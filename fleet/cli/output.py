@@ -27,7 +27,10 @@ UNCUT = 1000
 MANY = 2000
 """Rows from which on a terminal gets them without colours, and at once."""
 
-_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "\N{REPLACEMENT CHARACTER}")
+_TURNS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+"""Characters that have a terminal show a line in another order than it is, and line separators."""
+
+_CONTROLS = dict.fromkeys((*range(32), *range(127, 160), *_TURNS), "\N{REPLACEMENT CHARACTER}")
 del _CONTROLS[ord("\n")]
 
 

@@ -121,6 +121,17 @@ def test_tenants_text_does_not_reach_the_terminal(
     assert printable({"a": ["\x00b", 1, None]}) == {"a": ["\N{REPLACEMENT CHARACTER}b", 1, None]}
 
 
+def test_nor_does_the_text_of_a_refusal(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """Why a pool is skipped has words of its owner's; some turn a line's order round."""
+    message = "pool x is skipped: \x1b]0;gone\x07\x9b2J \u202eb\u2069\r"
+    pages["/api/v1/pools/acme/x"] = (404, {"error": {"code": "skipped_pool", "message": message}})
+    pages["/api/v1/map"] = (200, shard_map())
+    assert main(["explain", "acme/x"]) == 1
+    text = capsys.readouterr().err
+    assert "gone" in text
+    assert text.replace("\n", "").isprintable()
+
+
 @pytest.mark.parametrize("how", ["commas", "again", "environment"])
 def test_several_coordinators(
     pages: Pages, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], how: str

@@ -95,7 +95,12 @@ def _console_value(value: object) -> str:
     text = _bounded(str(value))
     if text and text.isprintable() and not any(mark in text for mark in ' ="'):
         return text
-    return json.dumps(text, ensure_ascii=False)
+    return _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """In quotes; nothing in it that a terminal would obey."""
+    return json.dumps(text, ensure_ascii=not text.isprintable()).replace("\x7f", "\\u007f")
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -111,7 +116,9 @@ class ConsoleFormatter(logging.Formatter):
         level = f"{record.levelname:<7}"
         if self._colour and record.levelname in _COLOURS:
             level = f"{_COLOURS[record.levelname]}{level}{_RESET}"
-        event = _bounded(record.getMessage()).replace("\n", "\\n")
+        event = _bounded(record.getMessage())
+        if not event.isprintable():  # a library's: ours are fixed
+            event = _quoted(event)[1:-1]
         keys = _extra(record)
         error = _error_of(record)
         if error is not None:

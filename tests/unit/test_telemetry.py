@@ -65,6 +65,18 @@ def test_the_console_shows_keys_behind_the_event() -> None:
     assert "\x1b" not in line
 
 
+def test_a_terminal_obeys_no_value() -> None:
+    """Escapes of one byte and of two, what turns a line round, and another line: all are quoted."""
+    out = _console()
+    evil = "a\x1b[2J\x9b2J\x7f\u202eb\r\nERROR"
+    log.warning("peer said", extra={"why": evil})
+    log.warning(evil)  # as a library might
+    lines = out.getvalue().removesuffix("\n").split("\n")
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+    assert all(r"a\u001b[2J\u009b2J\u007f\u202eb\r\nERROR" in line for line in lines)
+
+
 def test_colour_is_for_terminals_only() -> None:
     """A file or a collector gets no escape codes, a terminal does."""
     out = _Terminal()

@@ -214,7 +214,7 @@ def _learned(state: PoolState, pool: _Followed) -> bool:
     models = pool.taken()
     if full:
         extra: dict[str, object] = {"pool": ref, "models": MAX_NAMES}
-        log.warning("models left out: the pool's servers name more than it may have", extra=extra)
+        log.warning("models left out", extra=extra)
     if models == state.models:
         return False
     state.models = models

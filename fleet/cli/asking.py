@@ -3,7 +3,15 @@
 import argparse
 from collections.abc import Callable
 
-from fleet.cli.shapes import Help, add_output, add_where, counted, examples, positive_seconds
+from fleet.cli.shapes import (
+    Help,
+    Once,
+    add_output,
+    add_where,
+    counted,
+    examples,
+    positive_seconds,
+)
 
 MOST_WORKERS = 1000
 """Of a question to `plan`; the coordinator's own bound."""
@@ -155,7 +163,9 @@ def _add_plan(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", r
         ),
     )
     asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--remove", metavar="W", help="id of a worker, as `status` shows it")
+    asked.add_argument(
+        "--remove", metavar="W", action=Once, help="id of one worker, as `status` shows it"
+    )
     asked.add_argument(
         "--workers",
         type=counted(MOST_WORKERS),

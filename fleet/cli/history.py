@@ -65,10 +65,14 @@ def summarize(history: Json) -> dict[str, int]:
     }
 
 
-def verdict(summary: Mapping[str, int]) -> list[Text]:
-    """Whether anything was lost, in a line or three."""
+def verdict(summary: Mapping[str, int], limit: int) -> list[Text]:
+    """Whether anything was lost, in a line or three. With as many moves as were asked for there may
+    be older ones: then nothing is said of these."""
     ended = summary["ended"]
-    head = Text(f"{ended} {'move' if ended == 1 else 'moves'} ended", style="bold")
+    moves = "move" if ended == 1 else "moves"
+    older = ended >= limit
+    words = f"the latest {ended} {moves} that ended" if older else f"{ended} {moves} ended"
+    head = Text(words, style="bold")
     head.append(f", {summary['under_way']} under way", style="not bold")
     if summary["cancelled"]:
         head.append(f", {summary['cancelled']} called off", style="not bold")
@@ -86,7 +90,8 @@ def verdict(summary: Mapping[str, int]) -> list[Text]:
         )
         lines.append(Text(text, style="yellow"))
     if not summary["failed"] and not summary["after_death"]:
-        lines[0].append("; nothing was lost", style="not bold green")
+        lost = "; nothing was lost in these (more: --limit)" if older else "; nothing was lost"
+        lines[0].append(lost, style="not bold green")
     return lines
 
 
@@ -137,12 +142,12 @@ def deaths(history: Json) -> list[Text]:
     return [Text(line, style="dim") for line in dict.fromkeys(found)]
 
 
-def _print(history: Json) -> None:
+def _print(history: Json, limit: int) -> None:
     console = make_console(UNCUT)
     if not history["under_way"] and not history["moves"]:
         show(console, "nothing has moved")
         return
-    parts: list[RenderableType] = [*verdict(summarize(history)), ""]
+    parts: list[RenderableType] = [*verdict(summarize(history), limit), ""]
     table = moves_table(history, datetime.now(UTC), console.width)
     show(console, *parts, table, *deaths(history))
 
@@ -162,7 +167,7 @@ def history(arguments: argparse.Namespace) -> int:
         if arguments.output == "json":
             write_json({**document, "summary": summarize(document)})
         else:
-            _print(printable(dict(document)))
+            _print(printable(dict(document)), arguments.limit)
     except (KeyError, TypeError, AttributeError) as error:
         raise lacking(error) from error
     return 0

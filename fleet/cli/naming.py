@@ -41,8 +41,8 @@ def _only(pools: Sequence[Mapping[str, Any]], name: str) -> tuple[str, str]:
 
 
 def did_you_mean(typed: str, names: Iterable[str]) -> str:
-    """`did you mean a/b or a/c?`, or "" if nothing comes near; a bare name is compared with what
-    follows the slash too."""
+    """`did you mean a/b, a/c or a/d?`, or "" if nothing comes near; a bare name is compared with
+    what follows the slash too."""
     known = sorted(names)
     found = difflib.get_close_matches(typed, known, GUESSES)
     by_tail: dict[str, list[str]] = {}
@@ -51,7 +51,10 @@ def did_you_mean(typed: str, names: Iterable[str]) -> str:
     for tail in difflib.get_close_matches(typed.rpartition("/")[2], by_tail, GUESSES):
         found += by_tail[tail]
     shown = list(dict.fromkeys(found))[:GUESSES]
-    return f"did you mean {' or '.join(shown)}?" if shown else ""
+    if not shown:
+        return ""
+    but_last = f"{', '.join(shown[:-1])} or " if len(shown) > 1 else ""
+    return f"did you mean {but_last}{shown[-1]}?"
 
 
 async def with_guess(api: CoordinatorApi, error: Refused, typed: str, *, of: str) -> Refused:

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
@@ -36,6 +37,21 @@ def add_where(parser: argparse.ArgumentParser) -> None:
         help="address of any coordinator; several with commas, or again",
     )
     parser.add_argument("--state-file", metavar="F", help="state file of a local fleet")
+
+
+class Once(argparse.Action):
+    """An option whose second value would replace the first without a word: it is refused."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if getattr(namespace, self.dest) is not None:
+            raise argparse.ArgumentError(self, "can be given once only")
+        setattr(namespace, self.dest, values)
 
 
 def positive_seconds(text: str) -> float:

@@ -220,6 +220,18 @@ def test_guesses(typed: str, guess: str) -> None:
     assert did_you_mean(typed, ["acme/llama-8b", "initech/phi-4"]) == guess
 
 
+@pytest.mark.parametrize(
+    ("names", "guess"),
+    [
+        (["w-1", "w-2"], "did you mean w-2 or w-1?"),
+        (["w-1", "w-2", "w-3"], "did you mean w-3, w-2 or w-1?"),
+    ],
+)
+def test_several_guesses_are_a_sentence(names: list[str], guess: str) -> None:
+    """With one `or`."""
+    assert did_you_mean("w-9", names) == guess
+
+
 def test_a_coordinator_of_another_kind_is_told(
     pages: Pages, capsys: pytest.CaptureFixture[str]
 ) -> None:

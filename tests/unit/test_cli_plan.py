@@ -116,10 +116,11 @@ def test_an_unknown_worker_is_told(pages: Pages, capsys: pytest.CaptureFixture[s
         ["plan", "--workers", "x"],
         ["plan", "--workers", "1001"],
         ["plan", "--workers", "3", "--remove", "w1"],
+        ["plan", "--remove", "w1", "--remove", "w2"],
     ],
 )
 def test_usage_errors_are_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither, both, or no number in range."""
+    """Neither, both, one of them twice, or no number in range."""
     with pytest.raises(SystemExit) as exit_info:
         main(argv)
     assert exit_info.value.code == 2

@@ -213,6 +213,16 @@ def test_whether_anything_was_lost(
     assert ("nothing was lost" in head) is ("nothing" in says)
 
 
+def test_older_moves_are_not_spoken_of(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """As many as were asked for: older ones, which may have lost something, are not shown."""
+    pages["/api/v1/history?limit=1"] = (200, HISTORY)
+    assert main(["history", "--limit", "1"]) == 0
+    head = capsys.readouterr().out.partition("\n\n")[0].replace("\n", " ")
+    assert head == (
+        "the latest 1 move that ended, 1 under way; nothing was lost in these (more: --limit)"
+    )
+
+
 def test_as_json(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
     """The API's own document and a summary; of one pool, as many as asked for."""
     pages["/api/v1/history?limit=5&pool=ns/a"] = (200, HISTORY)

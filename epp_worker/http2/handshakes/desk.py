@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from epp_worker.http2 import hello
+from epp_worker.http2.bounds import Bound
 from epp_worker.http2.contract import Tls
 from epp_worker.http2.dismiss import dismiss
 from epp_worker.http2.handshakes.secured import Room, Secured
@@ -109,7 +110,11 @@ class Handshakes:
         self._tls = tls
         self._crowd = crowd
         self._loop = asyncio.get_running_loop()
-        self._room = Room(self._loop, shared.limits.keepalive_timeout_seconds)
+        self._room = Room(
+            self._loop,
+            shared.limits.keepalive_timeout_seconds,
+            lambda: shared.counters.hit(Bound.IDLE_FRAMES),
+        )
         self._stepper: Stepper[_Client] = Stepper(self._loop, self._stepped)
         self._clients: dict[_Client, None] = {}
         self._waiting: Lines[_Client] = Lines()

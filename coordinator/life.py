@@ -17,6 +17,7 @@ class Life:
         heard: last message on the control stream; when it became known, before the first.
         down_since: when the control stream broke; None = it is up, or never was.
         beat: time of the last beat; None = the store says nothing about it.
+        last_beat: of the last beat that it ever told of: a sign of life, wherever it is gone to.
         refusal: the last look at which both ports refused, while that is half a proof.
         refused_at: when the proof was complete.
         answered, unanswered: the last health check of each kind.
@@ -28,6 +29,7 @@ class Life:
     control_up: bool = False
     down_since: float | None = None
     beat: float | None = None
+    last_beat: float | None = None
     refusal: float | None = None
     refused_at: float | None = None
     answered: float | None = None
@@ -41,8 +43,15 @@ class Life:
         self.heard = min(self.heard + seconds, now)
         if self.beat is not None:
             self.beat = min(self.beat + seconds, now)
+        if self.last_beat is not None:
+            self.last_beat = min(self.last_beat + seconds, now)
         if self.answered is not None:
             self.answered = min(self.answered + seconds, now)
+
+    def beaten(self, at: float) -> None:
+        """The store tells of a beat at `at`."""
+        self.beat = at
+        self.last_beat = at if self.last_beat is None else max(self.last_beat, at)
 
     def beat_age(self, now: float, known_since: float | None) -> float | None:
         """Seconds without a beat that the store could have told; None = it tells nothing.
@@ -55,11 +64,15 @@ class Life:
         return now - max(self.beat, known_since)
 
     def silent(self, now: float, known_since: float | None, seconds: float) -> bool:
-        """Whether every channel has been silent for `seconds`, or twice that without the store."""
+        """Whether every channel has been silent for `seconds`, or twice that without the store.
+
+        The latter counts from the last sign of life; a beat that the store has forgotten was one.
+        """
         beat = self.beat_age(now, known_since)
         if beat is not None:
             return beat >= seconds and now - self.heard >= seconds
-        answer = self.heard if self.answered is None else max(self.heard, self.answered)
+        signs_of_life = (self.heard, self.answered, self.last_beat)
+        answer = max(at for at in signs_of_life if at is not None)
         if self.unanswered is None or self.unanswered < answer:
             return False
         return now - answer >= 2 * seconds

@@ -126,7 +126,7 @@ class Membership:
             return
         if life is None:
             life = self._lives[member.id] = Life(member, heard=now)
-        life.beat = beaten
+        life.beaten(beaten)
         if not life.control_up:
             life.member = member
 

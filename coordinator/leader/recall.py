@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from coordinator.groups import Groups
 from coordinator.planning import rebuild
-from fleet.model import Addresses, LeaderInfo, Member, MemberStatus, ShardMap
+from fleet.model import Addresses, LeaderInfo, Member, MemberStatus, Phase, ShardMap
 
 
 def newest(*maps: ShardMap | None) -> ShardMap | None:
@@ -38,7 +38,8 @@ def completed(
     After a roll-back of the store, or with an emptied one and no memory, what workers hold is the
     truth. A group whose owner is the same either way keeps all that the map says of it. A worker
     that came back as another incarnation does not inherit what the map gives to the one before,
-    unless it says that it owns something: then it was told so.
+    unless it says that it owns something: then it was told so. What it was not told of is its
+    predecessor's, which is dead: nobody's, until it is placed with whoever is warm.
     """
     ahead = [member for member in members if previous is None or member.applied > previous.version]
     rebuilt = rebuild(fleet=fleet, leader=leader, members=ahead, groups=groups, wall=wall)
@@ -47,7 +48,8 @@ def completed(
     corrected = {
         group: placement
         for group, placement in rebuilt.placements.items()
-        if group not in previous.placements or previous.placements[group].owners != placement.owners
+        if group not in previous.placements
+        or (placement.owners and previous.placements[group].owners != placement.owners)
     }
     owning = {owner for placement in rebuilt.placements.values() for owner in placement.owners}
     lives = {
@@ -55,10 +57,21 @@ def completed(
         for worker, incarnation in rebuilt.incarnations.items()
         if worker in owning or worker not in previous.incarnations
     }
+    new = {
+        worker
+        for worker, incarnation in lives.items()
+        if previous.incarnations.get(worker, incarnation) != incarnation
+    }
+    orphaned = {
+        group: replace(placement, owners=(), phase=Phase.UNOWNED, moving_to=None)
+        for group, placement in previous.placements.items()
+        if new.intersection(placement.owners)
+        and (group not in rebuilt.placements or not rebuilt.placements[group].owners)
+    }
     return replace(
         previous,
         version=max(previous.version, rebuilt.version),
-        placements={**previous.placements, **corrected},
+        placements={**previous.placements, **orphaned, **corrected},
         incarnations={**previous.incarnations, **lives},
         addresses={**previous.addresses, **rebuilt.addresses},
     )

@@ -138,6 +138,7 @@ def rebuild(
 
     For a leader that has no map: no memory of its own and an emptied store. Of two workers that
     both claim a group, the one that has applied the share of the higher epoch.version is right.
+    A group of which only the stand-by is left is nobody's, with that stand-by: it is the warm one.
     """
     ordered = sorted(
         members, key=lambda member: (member.applied, member.seen, member.id), reverse=True
@@ -157,17 +158,17 @@ def rebuild(
         group: Placement(
             group,
             pools,
-            Phase.OWNED,
-            (owners[group],),
+            Phase.OWNED if group in owners else Phase.UNOWNED,
+            (owners[group],) if group in owners else (),
             standbys.get(group),
             Reason.KEPT,
             since=wall,
             draining=tuple(draining.get(group, ())),
         )
         for group, pools in groups.items()
-        if group in owners
+        if group in owners or group in standbys
     }
-    if not placements:
+    if not any(placement.owners for placement in placements.values()):
         return None
     return ShardMap(
         fleet=fleet,

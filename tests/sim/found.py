@@ -73,4 +73,24 @@ FOUND: dict[str, Plan] = {
         ),
         groups=6,
     ),
+    "who came back got what a stand-by of a forgotten map was warm for": replace(
+        _plan(
+            2336,
+            17.6,
+            Fault(11.70, "crash leader", 778, 0.35),
+            Fault(11.96, "store emptied", 995),
+            Fault(12.61, "crash worker", 723, 0.49),
+        ),
+        groups=17,
+    ),
+    "a store that came back empty made a beating worker dead": replace(
+        _plan(
+            1842,
+            14.7,
+            Fault(5.50, "cut leader from worker", 35, 5.32),
+            Fault(9.48, "store restarts empty", 216, 0.77),
+        ),
+        groups=5,
+        lease=True,
+    ),
 }

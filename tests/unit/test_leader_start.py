@@ -123,6 +123,28 @@ def test_who_came_back_inherits_nothing() -> None:
     assert found.incarnations == {"w1": "another", "w2": "i"}
 
 
+def test_who_came_back_inherits_only_what_it_was_told_of() -> None:
+    """The rest was its predecessor's; the stand-by of the map stays named."""
+    previous = a_map(EpochVersion(4, 9), {"s0": "w1", "s1": "w1"})
+    told = replace(member("w1", applied=EpochVersion(4, 10), s0=Hold.OWNER), incarnation="another")
+    warm = member("w2", applied=EpochVersion(4, 10), s1=Hold.STANDBY)
+    found = completed(previous, told, warm)
+    assert found is not None
+    assert found.placements[KEYS[0]].owners == ("w1",)
+    assert (found.placements[KEYS[1]].owners, found.placements[KEYS[1]].phase) == (
+        (),
+        Phase.UNOWNED,
+    )
+
+
+def test_what_only_a_standby_reports_corrects_no_owner() -> None:
+    previous = a_map(EpochVersion(4, 9), {"s0": "w0"})
+    found = completed(previous, member("w1", applied=EpochVersion(4, 10), s0=Hold.STANDBY,
+                                       s1=Hold.OWNER))  # fmt: skip
+    assert found is not None
+    assert found.placements[KEYS[0]].owners == ("w0",)
+
+
 def test_without_any_map_the_workers_holds_are_the_map() -> None:
     """And without holds there is none."""
     rebuilt = completed(None, member("w1", applied=EpochVersion(4, 9), s0=Hold.OWNER))

@@ -182,6 +182,28 @@ def test_without_the_store_an_answered_health_check_keeps_alive() -> None:
         assert not membership.judge(now).deaths
 
 
+def test_a_beat_that_an_emptied_store_has_forgotten_was_a_sign_of_life() -> None:
+    """Control silent since 0, checks fail; it beats until 5 s, then the store is away and comes
+    back empty: two TTLs after the last beat, at 9 s, and not at once."""
+    membership, (cut_off, *others) = fleet_of(3)
+    died = None
+    for tenth in range(1, 120):
+        now = tenth / 10
+        report(membership, others, now)
+        if now <= 5.0:
+            beat(membership, [cut_off, *others], now)
+        elif now < 6.0:
+            membership.store_unknown()
+        else:
+            beat(membership, others, now)
+        for member in membership.to_check(now):
+            membership.health_checked(member, answered=False, now=now)
+        if membership.judge(now).deaths:
+            died = now
+            break
+    assert died == 9.0
+
+
 def test_a_store_that_comes_back_gives_beats_a_ttl_to_show() -> None:
     """Old ages right after an outage are the store's silence, not the worker's."""
     membership, (silent, *others) = fleet_of(3)

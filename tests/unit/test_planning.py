@@ -248,6 +248,20 @@ def test_a_lost_map_is_rebuilt_from_what_workers_hold() -> None:
     assert rebuilt.incarnations == {"a": "1", "b": "1", "c": "1"}
 
 
+def test_a_group_of_which_only_the_standby_is_left_is_for_the_standby() -> None:
+    """Its owner died with the map, and may be back, cold: nobody's, with the warm one named."""
+    groups = {G._replace(service=s): POOLS for s in ("x", "y", "z")}
+    members = [
+        member("a", EpochVersion(0, 0)),
+        member("b", EpochVersion(4, 9), y=Hold.OWNER, x=Hold.STANDBY),
+    ]
+    rebuilt = rebuild(fleet="f", leader=LEADER, members=members, groups=groups, wall=9.0)
+    assert rebuilt is not None
+    x = rebuilt.placements[G._replace(service="x")]
+    assert (x.owners, x.standby, x.phase) == ((), "b", Phase.UNOWNED)
+    assert G._replace(service="z") not in rebuilt.placements
+
+
 def test_workers_that_own_nothing_remember_no_map() -> None:
     """A new fleet has no past."""
     fresh = [member("a", EpochVersion(0, 0))]

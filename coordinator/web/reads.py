@@ -18,7 +18,7 @@ from coordinator.web.errors import error_response, not_now
 from coordinator.web.explaining import explain_document
 from coordinator.web.history import asked_of, groups_of, history_document, to_read
 from coordinator.web.planning import plan_document, question_of
-from coordinator.whatif import NoSuchWorker, what_if
+from coordinator.whatif import NoSuchWorker, Question, what_if
 from fleet.errors import FormatError, StoreUnavailable
 from fleet.model import LeaderInfo, PoolRef, ShardMap
 
@@ -29,6 +29,11 @@ SMALL_BYTES = 64 * 1024
 PLAN_REST = 3.0
 """For so many times as long as a plan took, none is made: its thread takes turns with the leader's
 loop, and whoever may read may ask without end."""
+
+MAX_WAITING = 16
+"""Plans, and likewise histories, that are asked for at once; who comes then is turned away. The
+work of a client that has gone is done all the same: whoever asks and leaves would keep others out
+for minutes."""
 
 
 class _Rendered(NamedTuple):
@@ -51,6 +56,10 @@ def _render(shard_map: ShardMap, leader: LeaderInfo | None) -> _Rendered:
     return _Rendered(shard_map, leader, body, _etag(shard_map, leader))
 
 
+def _busy() -> web.Response:
+    return not_now("busy", f"{MAX_WAITING} such questions wait here; ask again")
+
+
 def _takes_gzip(request: web.Request) -> bool:
     accepted = request.headers.get("Accept-Encoding", "").replace(" ", "").lower().split(",")
     return "gzip" in accepted
@@ -69,6 +78,8 @@ class Reads:
         self._scraping = asyncio.Lock()
         self._planning = asyncio.Lock()
         self._rested = 0.0
+        self._plans = 0
+        self._histories = 0
 
     def routes(self) -> list[web.AbstractRouteDef]:
         """For the application's router."""
@@ -171,6 +182,15 @@ class Reads:
             question = question_of(request.query)
         except ValueError as error:
             return error_response(400, "bad_request", str(error))
+        if self._plans >= MAX_WAITING:
+            return _busy()
+        self._plans += 1
+        try:
+            return await self._plan(question)
+        finally:
+            self._plans -= 1
+
+    async def _plan(self, question: Question) -> web.Response:
         loop = asyncio.get_running_loop()
         async with self._planning:
             await asyncio.sleep(self._rested - loop.time())
@@ -200,11 +220,16 @@ class Reads:
                 return not_now("no_map", "this coordinator has not seen a shard map yet")
             if not groups_of(shard_map, asked.pool):
                 return self._unknown(asked.pool)
-        async with self._asking:
-            try:
+        if self._histories >= MAX_WAITING:
+            return _busy()
+        self._histories += 1
+        try:
+            async with self._asking:
                 moves = await self._view.moves(to_read(asked))
-            except (StoreUnavailable, FormatError) as error:
-                return not_now("no_history", f"the moves cannot be read: {error}")
+        except (StoreUnavailable, FormatError) as error:
+            return not_now("no_history", f"the moves cannot be read: {error}")
+        finally:
+            self._histories -= 1
         document = history_document(
             asked, shard_map, moves, leader=self._view.leader(), answered_by=self._view.id
         )

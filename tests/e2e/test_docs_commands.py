@@ -35,7 +35,10 @@ FILLED = {
 ELSEWHERE = ("local", "demo", "ca")
 """Commands that tests/e2e has suites of their own for; here their options are looked up."""
 
-CHAT = """\
+CONFIGS = ("chat.yaml", "llama-8b.yaml")
+"""Picker configurations that a reader has; this is what is in them."""
+
+CONFIG = """\
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
 plugins:
@@ -102,10 +105,9 @@ def test_epp_fleet(command: Command, fleet: LocalProcess, tmp_path: Path) -> Non
     if words[0] in ELSEWHERE or unfinished(words):
         assert known(words), f"{command.file}:{command.line}: no such command: {command.text}"
         return
-    if "chat.yaml" in words:
-        chat = tmp_path / "chat.yaml"
-        chat.write_text(CHAT)
-        words = tuple(str(chat) if word == "chat.yaml" else word for word in words)
+    if written := [word for word in words if word in CONFIGS]:
+        (tmp_path / written[0]).write_text(CONFIG)
+        words = tuple(str(tmp_path / word) if word in written else word for word in words)
     if "--watch" in words:
         words = tuple(word for word in words if word != "--watch")
     if words[0] == "undrain":

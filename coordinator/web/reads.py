@@ -78,6 +78,10 @@ class Reads:
         self._scraping = asyncio.Lock()
         self._planning = asyncio.Lock()
         self._rested = 0.0
+        self._scrapers = 0
+        self._pages: dict[str, tuple[int, bytes]] = {}
+        """By content type: the last page's number, while anybody waits; `_pages_begun` counts."""
+        self._pages_begun = 0
         self._plans = 0
         self._histories = 0
 
@@ -236,10 +240,22 @@ class Reads:
         return web.Response(body=msgspec.json.encode(document), content_type=_JSON)
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """The registry, in the form the scraper asks for; one page at a time is written."""
+        """The registry, in the form the scraper asks for. One page at a time is written, for all
+        that asked before it was begun: a scraper waits for two pages at most."""
         encoder, content_type = choose_encoder(request.headers.get("Accept", ""))
-        async with self._scraping:
-            body = await asyncio.to_thread(encoder, frozen(self._registry))
+        self._scrapers += 1
+        came = self._pages_begun
+        try:
+            async with self._scraping:
+                begun, body = self._pages.get(content_type, (0, b""))
+                if begun <= came:
+                    begun = self._pages_begun = self._pages_begun + 1
+                    body = await asyncio.to_thread(encoder, frozen(self._registry))
+                    self._pages[content_type] = begun, body
+        finally:
+            self._scrapers -= 1
+            if not self._scrapers:
+                self._pages.clear()
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def healthz(self, request: web.Request) -> web.Response:

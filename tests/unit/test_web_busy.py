@@ -1,11 +1,15 @@
 """Questions that wait for their turn are few: who asks and leaves keeps nobody out for long."""
 
 import asyncio
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from coordinator.web import start_web
 from coordinator.web.reads import MAX_WAITING
@@ -47,5 +51,39 @@ async def test_who_comes_when_many_wait_is_turned_away(
                 await asyncio.sleep(0)
             async with http.get(url) as answer:
                 assert '"busy"' not in await answer.text()
+    finally:
+        await web.close()
+
+
+async def test_scrapers_that_wait_share_a_page() -> None:
+    """Of forty at once nobody waits for more than two pages, and each is newer than its asking."""
+
+    class Pages(Collector):
+        count = 0
+
+        def collect(self) -> Iterator[GaugeMetricFamily]:
+            self.count += 1
+            threading.Event().wait(0.02)
+            yield GaugeMetricFamily("pages", "So many were made.", self.count)
+
+    registry, pages = CollectorRegistry(auto_describe=False), Pages()
+    registry.register(pages)
+    made = pages.count
+    web = await start_web(FakeView(), host="127.0.0.1", port=0, token="t", registry=registry)
+    url = f"http://127.0.0.1:{web.port}/metrics"
+    connector = aiohttp.TCPConnector(limit=0)
+    try:
+        async with aiohttp.ClientSession(connector=connector) as http, asyncio.timeout(20):
+
+            async def scrape() -> int:
+                before = pages.count
+                async with http.get(url) as answer:
+                    number = int(float((await answer.text()).split()[-1]))
+                assert number > before
+                return number
+
+            numbers = await asyncio.gather(*(scrape() for _ in range(40)))
+            assert max(numbers) - made < 20
+            assert await scrape() == max(numbers) + 1
     finally:
         await web.close()

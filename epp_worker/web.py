@@ -1,7 +1,7 @@
 """The worker's HTTP port: metrics, probes for people, and what it holds."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -18,6 +18,39 @@ _READ_SECONDS = 30.0
 """A page of 28 MB (a thousand pools) takes a second at 250 Mbit/s."""
 _MOST_PAGES = 8
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Latest:
+    """Pages are made one at a time, each for all that asked before it was begun: however many ask,
+    nobody waits for more than two.
+
+    Args:
+        make: the page of this moment.
+    """
+
+    def __init__(self, make: Callable[[], Awaitable[bytes]]) -> None:
+        self._make = make
+        self._making = asyncio.Lock()
+        self._begun = 0
+        self._made = 0
+        self._body = b""
+        self._waiting = 0
+
+    async def body(self) -> bytes:
+        """A page that was begun after this call."""
+        came = self._begun
+        self._waiting += 1
+        try:
+            async with self._making:
+                if self._made <= came:
+                    self._begun += 1
+                    self._body = await self._make()
+                    self._made = self._begun
+                return self._body
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._body = b""
 
 
 class Inside(Protocol):
@@ -88,13 +121,11 @@ def web_app(
     """
     page = MetricsPage(metrics_settings)
     pages = _Pages()
-    rendering = asyncio.Lock()
+    latest = _Latest(lambda: asyncio.to_thread(page.render, inside.figures()))
     own = FleetToken(token)
 
     async def metrics(request: web.Request) -> web.StreamResponse:
-        async with rendering:
-            body = await asyncio.to_thread(page.render, inside.figures())
-        return await pages.send(request, body)
+        return await pages.send(request, await latest.body())
 
     def probe(reason: Callable[[], str | None]) -> Callable[[web.Request], Any]:
         async def answer(_: web.Request) -> web.Response:

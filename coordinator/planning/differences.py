@@ -1,9 +1,9 @@
 """In which groups two maps differ. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from fleet.model import GroupKey, Placement
+from fleet.model import GroupKey, Placement, ShardMap
 
 
 class Differences(NamedTuple):
@@ -37,3 +37,22 @@ def differing(
     known = before.get
     changed = [group for group, placement in after.items() if known(group) is not placement]
     return Differences(changed, [group for group in before if group not in after])
+
+
+def changes_anything(
+    previous: ShardMap | None, following: ShardMap, looked_at: Iterable[GroupKey]
+) -> bool:
+    """Whether `following` says anything else than `previous` did, but for its version within the
+    epoch. Whatever was not looked at is as it was."""
+    if previous is None:
+        return True
+    before, after = previous.placements, following.placements
+    return (
+        previous.version.epoch != following.version.epoch
+        or previous.leader != following.leader
+        or len(before) != len(after)
+        or any(before.get(group) != after[group] for group in looked_at)
+        or previous.incarnations != following.incarnations
+        or previous.addresses != following.addresses
+        or previous.dead != following.dead
+    )

@@ -13,6 +13,7 @@ waits for another one, except for its turn at the same gainer (`coordinator.plan
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from coordinator.planning.differences import changes_anything
 from coordinator.planning.facts import (
     CANCELLED,
     DEADLINE,
@@ -376,27 +377,11 @@ def plan(at: Situation, target_of: TargetOf, among: Sequence[GroupKey] | None = 
         addresses={peer.id: peer.ext_proc for peer in at.peers.values()},
         dead=at.dead,
     )
-    changed = _differs(at.previous, shard_map, step.open)
+    changed = changes_anything(at.previous, shard_map, step.open)
     return Next(
         shard_map if changed else None,
         tuple(step.changes),
         step.pending,
         pacing.backlog(),
         tuple(step.open),
-    )
-
-
-def _differs(previous: ShardMap | None, following: ShardMap, looked_at: Iterable[GroupKey]) -> bool:
-    """Whatever was not looked at is as it was."""
-    if previous is None:
-        return True
-    before, after = previous.placements, following.placements
-    return (
-        previous.version.epoch != following.version.epoch
-        or previous.leader != following.leader
-        or len(before) != len(after)
-        or any(before.get(group) != after[group] for group in looked_at)
-        or previous.incarnations != following.incarnations
-        or previous.addresses != following.addresses
-        or previous.dead != following.dead
     )

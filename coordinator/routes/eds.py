@@ -26,6 +26,7 @@ from coordinator.election.contract import Term
 from coordinator.routes.contract import Route, WriteResult
 from coordinator.routes.eds_file import LOCKS, TEMPORARY, EdsFile
 from coordinator.routes.envoy_format import group_of
+from coordinator.routes.glance import Glance
 from fleet.clock import Clock
 from fleet.errors import RouteError
 from fleet.model import GroupKey
@@ -99,10 +100,14 @@ class EdsRoutes:
         self._seen: dict[str, tuple[_Stamp, Route | None]] = {}
         self._routes: Mapping[GroupKey, Route] = {}
         self._reading = asyncio.Lock()
+        self._glance = Glance(directory)
+        self._still = False
+        """Nothing was new, gone or unreadable at the last look."""
 
     async def read(self) -> Mapping[GroupKey, Route]:
         """All routes as they stand. Files that did not change since the last call are not opened;
-        if none did, the answer is the same object.
+        if none did, the answer is the same object. What was renamed into the folder, as all writers
+        of routes do, is seen at once; what was written into a file in place, within 5 s.
 
         Raises:
             RouteError: the folder cannot be listed.
@@ -233,6 +238,10 @@ class EdsRoutes:
         routes: dict[GroupKey, Route] = {}
         same = True
         try:
+            if self._still and self._glance.unchanged(self._clock.monotonic()):
+                return self._routes
+            self._still = False
+            self._glance.looking(self._clock.monotonic(), now)
             with os.scandir(self._directory) as entries:
                 for entry in entries:
                     known = self._seen.get(entry.name)
@@ -250,6 +259,7 @@ class EdsRoutes:
             raise RouteError(f"routes in {self._directory}: {error.strerror or error}") from None
         same = same and len(seen) == len(self._seen)
         self._seen = seen
+        self._still = same
         if not same or len(routes) != len(self._routes):
             self._routes = routes
         return self._routes

@@ -153,7 +153,7 @@ async def test_a_follower_says_what_it_does_not_know() -> None:
 async def test_candidates_and_why() -> None:
     """In the ring's order, the dead one too; loads and caps where the leader answers."""
     here = await world(pool(), service())
-    here.map = replace(a_map((group(), pool().id)), incarnations={name: "i" for name in WORKERS})
+    here.map = replace(a_map((group(), pool().id)), incarnations=dict.fromkeys(WORKERS, "i"))
     ring = Ring.build(RingSpec("xxh3", 160, dict.fromkeys(WORKERS, 1)))
     order = ring.candidates(group(), 3)
     weighed = Weighed({group(): 2.5}, cap=4.0, release=None)

@@ -1,6 +1,7 @@
 """Picker configurations on the terminal: what is in force, and what is said and not done."""
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,8 @@ def check(path: Path, text: str, *, experimental: bool, as_json: bool = False) -
         )
         return
     console = make_console(PIPE_WIDTH)
-    show(console, Text(f"{path}: good"), config_table(rows, console.width))
+    sys.stdout.write(f"{path}: good\n")  # a path is never broken over lines
+    show(console, config_table(rows, console.width))
     if found.response_phase:
         show(console, Text(f"response phase: {found.response_phase}"))
     show(console, *(Text.assemble(("warning: ", "yellow"), line) for line in warnings))

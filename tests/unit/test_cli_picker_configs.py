@@ -46,6 +46,14 @@ def test_a_good_one_is_shown_as_it_will_be(
     assert "warning: plugins[2] (latency-scorer): latency-scorer is not available" in text
 
 
+def test_a_long_path_stays_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So that it can be copied, and found by scripts."""
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    assert check(folder / "chat.yaml", HEAD + GOOD) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"{folder / 'chat.yaml'}: good"
+
+
 def test_a_wrong_one_is_told_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "chat.yaml"
     assert check(file, HEAD + GOOD.replace("weight: 1.5", "weight: x")) == 2

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 
 from epp_worker.draining import Next, StopFacts, StopLimits, next_step
 from epp_worker.worker import Worker
@@ -56,6 +57,7 @@ class Departure:
         self._store = store
         self._limits = stop_limits(worker.settings)
         self._peers: bool | None = None
+        self._alone_since = math.inf
 
     async def run(self) -> None:
         """Return when every stream has ended, or may be cut, and gateways are elsewhere."""
@@ -92,7 +94,8 @@ class Departure:
         """Whether another worker lives that does not drain itself; None if it never was known.
 
         A leader that is connected knows best, also while the store is away. A store that does not
-        know this worker either has been emptied: what was known before still counts.
+        know this worker either has been emptied: what was known before still counts. So it does for
+        a TTL where the store knows nobody else: others may not have beaten again yet.
         """
         told = self._worker.control.others()
         if told is not None:
@@ -104,9 +107,14 @@ class Departure:
         if all(beat.member.id != self._worker.id for beat in members):
             return self._peers
         ttl = self._worker.settings.membership.ttl_seconds
-        return any(
+        now = asyncio.get_running_loop().time()
+        if any(
             beat.member.id != self._worker.id
             and beat.age_seconds <= ttl
             and not beat.member.draining
             for beat in members
-        )
+        ):
+            self._alone_since = math.inf
+            return True
+        self._alone_since = min(self._alone_since, now)
+        return False if now - self._alone_since >= ttl else self._peers

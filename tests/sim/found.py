@@ -93,4 +93,16 @@ FOUND: dict[str, Plan] = {
         groups=5,
         lease=True,
     ),
+    "who was told to stop left when an emptied store knew nobody but itself": replace(
+        _plan(
+            5835,
+            16.8,
+            Fault(9.28, "store down", 544, 2.69),
+            Fault(11.60, "worker leaves", 305, 0.0),
+            Fault(12.30, "store restarts empty", 241, 0.29),
+            slow_network=True,
+            files=True,
+        ),
+        groups=9,
+    ),
 }

@@ -143,6 +143,8 @@ class MapRules:
         warm = placement.standby
         if warm is None or last.incarnations.get(warm) != shard_map.incarnations.get(warm):
             return
+        if shard_map.placements[placement.group].phase is Phase.QUARANTINED:
+            return  # it is kept from those that it has not killed yet
         if warm in self._drains:
             return  # nothing is given to it, and who came back may be the next best
         for owner in placement.owners:

@@ -1,5 +1,6 @@
 """What must be true of routes, and of whom they lead to."""
 
+import math
 from typing import TYPE_CHECKING
 
 from coordinator.routes.contract import Route
@@ -39,6 +40,7 @@ class RouteRules:
         self._counts = counts
         self._highest: dict[GroupKey, int] = {}
         self._stale: dict[GroupKey, float] = {}
+        self._down: dict[str, tuple[float, WorkerLife]] = {}
         self._bad: dict[GroupKey, float] = {}
         self._wrong: dict[GroupKey, float] = {}
         self._vanished: dict[str, float] = {}
@@ -93,8 +95,20 @@ class RouteRules:
                 self._wrong[group] = now
             since = self._bad.setdefault(group, now)
             begin = max(since, now - quiet, came)
-            if now - begin > self._budget(group, quiet):
+            budget = self._budget(group, quiet)
+            if budget == CRASH_SECONDS:  # it was cut off before it crashed: from then on
+                begin = max(begin, self._down_since(group, now))
+            if now - begin > budget:
                 self._tape.break_("I3", f"{group} has no live owner since {since:.3f}: {why}")
+
+    def _down_since(self, group: GroupKey, now: float) -> float:
+        """When it was first seen that nobody listens where the route leads."""
+        owner = self._owner(group)
+        if owner is None:
+            return -math.inf
+        seen, life = self._down.get(owner.host.name, (now, owner))
+        self._down[owner.host.name] = (seen if life is owner else now, owner)
+        return self._down[owner.host.name][0]
 
     def _confined(self, group: GroupKey) -> bool:
         """A group that is thought to kill its workers is kept from them for a while."""

@@ -49,9 +49,8 @@ class Life:
             self.answered = min(self.answered + seconds, now)
 
     def beaten(self, at: float) -> None:
-        """The store tells of a beat at `at`."""
-        self.beat = at
-        self.last_beat = at if self.last_beat is None else max(self.last_beat, at)
+        """The store tells of a beat at `at`; one that was rolled back takes no newer one back."""
+        self.beat = self.last_beat = at if self.last_beat is None else max(self.last_beat, at)
 
     def beat_age(self, now: float, known_since: float | None) -> float | None:
         """Seconds without a beat that the store could have told; None = it tells nothing.

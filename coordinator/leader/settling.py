@@ -33,6 +33,7 @@ class Informed:
 
     Attributes:
         store_reads: how often the store told the workers' beats.
+        told_for: seconds since it first did; without meaning before.
         past: whether a map is known that names workers.
         reached: whether any worker has said hello.
         all_reached: whether every known worker has, and there are some.
@@ -44,6 +45,7 @@ class Informed:
     reached: bool
     all_reached: bool
     pods_reached: bool
+    told_for: float = float("inf")
 
 
 def settled(
@@ -54,13 +56,17 @@ def settled(
     Args:
         in_store: whether the lease is in the store. If so, the store's word is waited for; if not,
             it counts like a map of old or a worker's own word.
+
+    A term without a map of old waits from the store's first word on: one that was away may come
+    back empty, and then nobody has beaten yet.
     """
     told = known.store_reads > 0
     if not told and (in_store or not (known.past or known.reached)):
         return False
     least = 0.0 if known.past else FIRST_BEATS * settings.heartbeat_seconds
     complete = (told or known.past) and known.all_reached and (told or known.pods_reached)
-    return (complete and elapsed >= least) or elapsed >= settings.ttl_seconds
+    waited = min(elapsed, known.told_for) if told and not known.past else elapsed
+    return (complete and waited >= least) or waited >= settings.ttl_seconds
 
 
 class Pods(Protocol):

@@ -62,6 +62,7 @@ class Signals:
         self.loads: Mapping[GroupKey, float] = self._group_loads.rates
         self.seen_version = 0
         self.store_reads = 0
+        self._told_at = float("inf")
         self._epoch = epoch
         self._higher_epoch = higher_epoch
         self._clock = clock
@@ -167,9 +168,14 @@ class Signals:
 
     # -- from the store -------------------------------------------------------------------------
 
+    def told_for(self, now: float) -> float:
+        """Seconds since the store first told of beats; negative before."""
+        return now - self._told_at
+
     def beats(self, beats: Sequence[MemberBeat]) -> None:
         """One whole read of the store's members."""
         self.store_reads += 1
+        self._told_at = min(self._told_at, self._clock.monotonic())
         self.membership.store_seen(
             [(beat.member, beat.age_seconds) for beat in beats], self._clock.monotonic()
         )

@@ -284,6 +284,7 @@ class LeaderTerm:
             reached=any(judged.reached for judged in living),
             all_reached=bool(living) and self._membership.all_reached(),
             pods_reached=not self._unknown_pods(now),
+            told_for=self._signals.told_for(now),
         )
         elapsed = now - self._started
         if not settled(

@@ -105,4 +105,27 @@ FOUND: dict[str, Plan] = {
         ),
         groups=9,
     ),
+    "a leader that the store told of nobody took every route away": replace(
+        _plan(
+            5953,
+            18.1,
+            Fault(5.23, "crash coordinator", 90, 0.97),
+            Fault(6.10, "store hangs", 100, 2.82),
+            Fault(8.49, "store emptied", 86),
+            files=True,
+        ),
+        lease=True,
+    ),
+    "a store that was rolled back took beats back that it had told of": replace(
+        _plan(
+            5932,
+            18.9,
+            Fault(9.86, "cut leader from workers", 460, 3.94),
+            Fault(11.91, "store fails over", 845, 1.74),
+        ),
+        coordinators=3,
+        workers=5,
+        groups=15,
+        lease=True,
+    ),
 }

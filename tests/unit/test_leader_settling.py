@@ -50,6 +50,27 @@ def test_with_the_stores_word(known: Informed, expected: float, *, in_store: boo
     assert when(known, in_store=in_store) == expected
 
 
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (replace(ALL, past=False, reached=False, all_reached=False), 3.0 + 2.0),
+        (replace(ALL, past=False), 3.0 + 0.6),
+        (ALL, 0.0),
+    ],
+)
+def test_a_store_that_comes_back_empty_is_no_word_against_workers(
+    known: Informed, expected: float
+) -> None:
+    """It was away for 3 s of the term: who has not beaten since then may do so for as long as when
+    a term begins. A map of old needs no such wait."""
+    for tenth in range(90):
+        told = replace(known, told_for=max(0.0, tenth / 10 - 3.0))
+        if settled(told, elapsed=tenth / 10, in_store=False, settings=SETTINGS):
+            assert tenth / 10 == expected
+            return
+    raise AssertionError("never")
+
+
 def test_a_lease_in_the_store_waits_for_the_store() -> None:
     """Absent from a store that was not read is unknown, not dead."""
     assert when(STORE_AWAY, in_store=True) is None

@@ -38,3 +38,9 @@ def _logging_as_it_was() -> Iterator[None]:
             root.addHandler(handler)
     root.setLevel(level)
     logging.captureWarnings(False)
+
+
+@pytest.fixture(autouse=True)
+def any_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have told how wide his terminal is; tables follow that."""
+    monkeypatch.delenv("COLUMNS", raising=False)

@@ -24,12 +24,6 @@ schedulingProfiles:
 """
 
 
-@pytest.fixture(autouse=True)
-def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the tests may have told how wide his terminal is."""
-    monkeypatch.delenv("COLUMNS", raising=False)
-
-
 def check(file: Path, text: str, *flags: str) -> int:
     file.write_text(text)
     return main(["config", "check", str(file), *flags])

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from coordinator.web.server import application
 from fleet.http_listener import HttpListener, listen_http
 from fleet.kube.read_access import Decides
+from tests.ports import free_port
 from tests.web_scene import TOKEN, Scene
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class SceneServer:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._web: HttpListener | None = None
-        self.port = 0
+        self.port = free_port()
         self.start()
 
     @property
@@ -116,7 +117,6 @@ class SceneServer:
             outer.add_subapp(self._prefix, app)
             app = outer
         self._web = await listen_http(app, "127.0.0.1", self.port)
-        self.port = self._web.port
 
     def stop(self) -> None:
         """As if it had gone."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tests.valkey import free_port
+from tests.ports import free_port
 
 TOKEN = "test-token"
 READY_SECONDS = 15.0

@@ -35,8 +35,10 @@ from fleet.errors import FleetError
 from fleet.model import Addresses, EpochVersion, GroupKey, Hold, Load, Member, Share
 from fleet.model.identity import NONE
 from fleet.store.contract import Store
+from tests.ports import free_port
 
 HEARTBEAT_SECONDS = 0.5
+_SILENT = ("ext_proc", "health", "http")
 
 
 class FakeWorker:
@@ -76,7 +78,7 @@ class FakeWorker:
         self._store = store
         self._token = token
         self._incarnation = ""
-        self._ports: dict[str, int] = {}
+        self._ports = {each: free_port() for each in (*_SILENT, "internal")}
         self._sockets: list[asyncio.Server] = []
         self._server: grpc.aio.Server | None = None
         self._beats: asyncio.Task[None] | None = None
@@ -91,16 +93,14 @@ class FakeWorker:
         self._incarnation = secrets.token_hex(4)
         self._hung = False
         self.history, self.seen = [], NONE
-        for name in ("ext_proc", "health", "http"):
+        for name in _SILENT:
             server = await asyncio.start_server(
-                lambda _, writer: writer.close(), "127.0.0.1", self._ports.get(name, 0)
+                lambda _, writer: writer.close(), "127.0.0.1", self._ports[name]
             )
-            self._ports[name] = server.sockets[0].getsockname()[1]
             self._sockets.append(server)
         self._server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
         self._server.add_generic_rpc_handlers((_Handlers(self._control, self._token),))
-        port = self._ports.get("internal", 0)
-        self._ports["internal"] = self._server.add_insecure_port(f"127.0.0.1:{port}")
+        self._server.add_insecure_port(f"127.0.0.1:{self._ports['internal']}")
         await self._server.start()
         self._beats = asyncio.create_task(self._beat(), name=f"beats of {self.name}")
         return self

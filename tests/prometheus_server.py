@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.valkey import free_port
+from tests.ports import free_port
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0

@@ -6,6 +6,8 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.ports import free_port
+
 
 class RedisProxy:
     """Passes commands on, one by one, until told otherwise.
@@ -29,7 +31,7 @@ class RedisProxy:
         self.answers = True
         self.delay_seconds = 0.0
         self.commands = 0
-        self.port = 0
+        self.port = free_port()
         self._tls = tls
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -57,7 +59,6 @@ class RedisProxy:
         self._server = await asyncio.start_server(
             self._serve, "127.0.0.1", self.port, ssl=self._tls
         )
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def cut(self) -> None:
         """Reset all connections and refuse new ones."""

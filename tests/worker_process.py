@@ -12,7 +12,7 @@ from types import TracebackType
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from tests.valkey import free_port
+from tests.ports import free_port
 
 START_SECONDS = 20.0
 STOP_SECONDS = 20.0

@@ -17,7 +17,8 @@ from fleet.store.redis import RedisStore
 from tests.coordinator_process import TOKEN, CoordinatorProcess, wait_for
 from tests.coordinators import manifest
 from tests.fake_worker import FakeWorker
-from tests.valkey import Valkey, free_port, running_valkey
+from tests.ports import free_port
+from tests.valkey import Valkey, running_valkey
 
 BUDGET_SECONDS = 15.0
 """4.5 s, and what a busy machine needs: the simulation is as strict as the promise."""

@@ -13,7 +13,7 @@ import pytest
 
 from tests.coordinator_process import CoordinatorProcess
 from tests.fake_api_server import LEASES, SLICES, FakeApiServer
-from tests.valkey import free_port
+from tests.ports import free_port
 from tests.worker_inprocess import Gateway
 from tests.worker_process import WorkerProcess
 
@@ -60,7 +60,7 @@ class InCluster:
     def __init__(self, folder: Path, kube: FakeApiServer, stack: ExitStack) -> None:
         self.kube = kube
         kubeconfig = str(kube.kubeconfig(folder))
-        internal = free_port()
+        internal = free_port(*HOSTS.values())
         self.workers: dict[str, WorkerProcess] = {}
         for name, host in HOSTS.items():
             worker = self.workers[name] = WorkerProcess(

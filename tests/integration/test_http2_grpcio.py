@@ -12,6 +12,7 @@ from epp_worker.http2 import Http2Limits, Http2Server, ListenError
 from epp_worker.http2.connection import Connection
 from epp_worker.http2.contract import GrpcConnection, GrpcStream, StreamHandler
 from tests.http2_peer import ECHO, Recorder, Recording
+from tests.ports import free_port
 
 LARGE = 5 * 1024 * 1024
 OPTIONS = (
@@ -268,8 +269,8 @@ async def test_a_call_under_way_outlives_its_connections_goaway(
 async def test_close_waits_for_calls_and_then_cuts(service: Recording) -> None:
     """A call that ends within the grace is whole; one that does not is cut, and aborted once."""
     server = Http2Server({ECHO: service})
-    await server.start("127.0.0.1", 0)
-    port = server.port
+    port = free_port()
+    await server.start("127.0.0.1", port)
     async with channel_to(server) as channel:
         call = begin(channel)
         await call.write(b"1")

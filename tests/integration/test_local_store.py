@@ -7,9 +7,10 @@ import redis.asyncio
 
 from fleet.errors import SettingsError
 from fleet.local.store import NoAnswer, ping
+from tests.ports import free_port
 from tests.redis_proxy import RedisProxy
 from tests.sentinels import SERVICE, named
-from tests.valkey import Valkey, free_port, running_valkey
+from tests.valkey import Valkey, running_valkey
 
 
 async def test_who_does_not_answer_is_told_in_plain_words() -> None:

@@ -1,7 +1,6 @@
 """The simulated servers over real sockets: the calls that clients and scrapers make."""
 
 import json
-import socket
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -12,16 +11,9 @@ from fleet.clock import SystemClock
 from fleet.local.model_config import ModelServer, ModelServersConfig
 from fleet.local.model_engine import Speed
 from fleet.local.model_server import ModelServers
+from tests.ports import free_port
 
 FAST = Speed(prompt_token_seconds=0.0, token_seconds=0.0)
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port = probe.getsockname()[1]
-        assert isinstance(port, int)
-        return port
 
 
 class _Pods:
@@ -33,7 +25,7 @@ class _Pods:
 
 @pytest_asyncio.fixture
 async def pods() -> AsyncIterator[_Pods]:
-    addresses = [f"{host}:{_free_port(host)}" for host in ("127.0.0.2", "127.0.0.3")]
+    addresses = [f"{host}:{free_port(host)}" for host in ("127.0.0.2", "127.0.0.3")]
     config = ModelServersConfig(
         (
             ModelServer(addresses[0], "red/r-0", ("red-8b", "red-lora")),

@@ -16,10 +16,11 @@ from fleet.settings.model import RedisSettings
 from fleet.store.contract import Guard, Publication
 from fleet.store.redis import RedisStore
 from tests.coordinators import running_fleet, until
+from tests.ports import free_port
 from tests.proxied_fleet import steady
 from tests.redis_proxy import RedisProxy
 from tests.sentinels import SERVICE, Sentinel, Watched, named, watched_valkey
-from tests.valkey import Valkey, free_port, running_valkey
+from tests.valkey import Valkey, running_valkey
 
 ME = LeaderInfo("c0", "c0:1", "c0:2")
 MEMBER = Member("worker-0", "i0", Addresses("a:1", "a:2", "a:3", "a:4"))

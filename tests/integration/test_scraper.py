@@ -14,6 +14,7 @@ from fleet.clock import SystemClock
 from fleet.model.identity import PoolRef
 from fleet.model.pools import Endpoint, Pool
 from fleet.settings.model import ScrapeSettings
+from tests.ports import free_port
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 PAGE = b'vllm:num_requests_waiting{engine="0"} 3\nvllm:kv_cache_usage_perc 0.5\n'
@@ -119,8 +120,8 @@ async def test_bad_pods_delay_nobody() -> None:
 
 async def test_refused_then_up() -> None:
     """A port where nobody listens yet is retried until somebody does (sglang#37554)."""
-    async with served(hang) as address:
-        pass
+    port = free_port()
+    address = f"127.0.0.1:{port}"
     pool = PoolState(
         Pool(PoolRef("ns", "pool"), "uid", {"a": "b"}, (8000,), None),
         now=time.monotonic,
@@ -139,8 +140,7 @@ async def test_refused_then_up() -> None:
             await good(reader, writer)
         writer.transport.abort()
 
-    host, _, port = address.rpartition(":")
-    server = await asyncio.start_server(handle, host, int(port))
+    server = await asyncio.start_server(handle, "127.0.0.1", port)
     async with asyncio.timeout(10):
         while state.waiting is None:
             pick(pool)

@@ -12,7 +12,8 @@ from fleet.model.identity import NONE
 from fleet.settings.model import RedisSettings
 from fleet.store.contract import Guard, Publication
 from fleet.store.redis import RedisStore
-from tests.valkey import Valkey, free_port, running_valkey
+from tests.ports import free_port
+from tests.valkey import Valkey, running_valkey
 
 ME = LeaderInfo("c0", "c0:1", "c0:2")
 TIMEOUT = 0.3

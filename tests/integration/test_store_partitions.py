@@ -20,10 +20,11 @@ from fleet.model import EpochVersion, Hold, MemberState
 from fleet.settings.model import ElectionSettings, RedisSettings
 from fleet.store.redis import RedisStore
 from tests.coordinators import Running, until
+from tests.ports import free_port
 from tests.proxied_fleet import ProxiedFleet, proxied_fleet
 from tests.redis_proxy import RedisProxy
 from tests.tcp_proxy import TcpProxy
-from tests.valkey import Valkey, frame, free_port, running_valkey
+from tests.valkey import Valkey, frame, running_valkey
 
 TTL_SECONDS = 2.0
 """Of the lease and of a member, by default."""

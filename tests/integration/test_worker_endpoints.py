@@ -40,6 +40,7 @@ from fleet.model import (
     ShardMap,
 )
 from tests import manifest_texts
+from tests.ports import free_port
 from tests.tls_files import certificates, new_ca
 from tests.worker_inprocess import (
     TOKEN,
@@ -231,10 +232,13 @@ async def test_an_owner_that_hangs_is_not_waited_for(
 ) -> None:
     """It accepts and says nothing; one that is gone refuses."""
     monkeypatch.setattr(endpoints_module, "ANSWER_SECONDS", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with pytest.raises(EndpointsUnknown, match=r"no answer within 0\.2 s"):
-            await questions().ask(POOL, placed("worker-0"), [status_of(running, address)])
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(EndpointsUnknown, match=r"no answer within 0\.2 s"),
+    ):
+        await questions().ask(POOL, placed("worker-0"), [status_of(running, address)])
     with pytest.raises(EndpointsUnknown, match=r"cannot be reached|no answer"):
         await questions().ask(POOL, placed("worker-0"), [status_of(running, address)])
 

@@ -15,8 +15,8 @@ from fleet.kube.contract import KubeApi
 from fleet.model import LeaderInfo
 from fleet.settings.model import ElectionSettings
 from fleet.store.contract import Store
-from fleet.store.memory import MemoryServer
-from tests.contract.store_fixtures import ValkeyWorld
+from fleet.store.memory import MemoryServer, MemoryStore
+from tests.contract.store_fixtures import FLEET, ValkeyWorld
 
 SETTINGS = ElectionSettings(
     ttl_seconds=2.0,
@@ -51,6 +51,10 @@ class Home(Protocol):
         """The lease is gone, and its epoch with it."""
         ...
 
+    def beside(self) -> "Home":
+        """Where another fleet's lease lives: the same place, the same clock."""
+        ...
+
 
 class StoreHome:
     """The lease in a store: in memory, or in a real server."""
@@ -64,6 +68,12 @@ class StoreHome:
 
     async def empty(self) -> None:
         self._server.flush()
+
+    def beside(self) -> "StoreHome":
+        if isinstance(self._server, MemoryServer):
+            server = MemoryServer(self._server.clock)
+            return StoreHome(MemoryStore(server.clock, server), server)
+        return StoreHome(self._server.store(f"{FLEET}-beside"), self._server)
 
 
 class KubeHome:
@@ -84,6 +94,9 @@ class KubeHome:
     async def empty(self) -> None:
         with contextlib.suppress(KubeNotFound):
             await self.api.delete(self.path)
+
+    def beside(self) -> "KubeHome":
+        return KubeHome(self.api, f"{self.fleet}-beside")
 
 
 class Coordinator:

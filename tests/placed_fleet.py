@@ -126,6 +126,8 @@ class PlacedFleet:
             self.targets.of,
         )
         self._pending = outcome.pending
+        if outcome.astray:
+            self.targets.outdate()
         if outcome.shard_map is None:
             return False
         self._count(outcome.shard_map)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from coordinator.groups import Groups
 from coordinator.planning import rebuild
+from coordinator.verdicts import Judged
 from fleet.model import Addresses, LeaderInfo, Member, MemberStatus, Phase, ShardMap
 
 
@@ -75,3 +76,44 @@ def completed(
         incarnations={**previous.incarnations, **lives},
         addresses={**previous.addresses, **rebuilt.addresses},
     )
+
+
+class Recollection:
+    """What a settled term goes on from, until a map of its own is public.
+
+    Nobody has been told anything by then, so whoever says hello only now is heard like those before
+    it: it may be the owner of what seems to have lost its own.
+    """
+
+    def __init__(self, previous: ShardMap | None, *, fleet: str, leader: LeaderInfo) -> None:
+        self._previous = previous
+        self._fleet = fleet
+        self._leader = leader
+        self._reached: dict[str, Member] = {}
+        self._shown: ShardMap | None = None
+
+    def completed(
+        self, living: Iterable[Judged], groups: Groups, *, wall: float
+    ) -> ShardMap | None:
+        """`completed` by all who were reached so far; the same object until somebody says more."""
+        members = {judged.member.id: judged.member for judged in living if judged.reached}
+        more = {
+            worker: member
+            for worker, member in members.items()
+            if worker not in self._reached or _said(self._reached[worker]) != _said(member)
+        }
+        if more or self._shown is None:
+            self._reached |= more
+            self._shown = completed(
+                self._previous,
+                fleet=self._fleet,
+                leader=self._leader,
+                members=self._reached.values(),
+                groups=groups,
+                wall=wall,
+            )
+        return self._shown
+
+
+def _said(member: Member) -> tuple[object, ...]:
+    return member.incarnation, member.applied

@@ -44,6 +44,8 @@ class Stillness:
             return Next(None, (), {})
         alive = survivors(at.previous, at.peers)
         outcome = plan(at, targets.of, self._among(at, alive, targets))
+        if outcome.astray:
+            targets.outdate()
         rests = outcome.shard_map is None and not outcome.pending
         # Reports are kept as they are now: the mapping itself goes on changing.
         still = rests and outcome.backlog == NO_BACKLOG

@@ -1,6 +1,7 @@
 """Where placement wants each group; computed when its input changed, at most every few seconds
 for loads alone."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -152,6 +153,10 @@ class Targets:
             self.placements += 1
             self.changed = changed if same_wards else None
         self._groups, self._pins, self._placed = groups, pins, now
+
+    def outdate(self) -> None:
+        """Place again at the next call of `update`: groups went elsewhere than to their targets."""
+        self._placed = -math.inf
 
     def _read(
         self,

@@ -108,6 +108,7 @@ class LeaderTerm:
         self._pending: Mapping[GroupKey, Pending] = {}
         self._backlog = NO_BACKLOG
         self._settled = False
+        self._recollection: recall.Recollection | None = None
         self._muster = Muster(settings.membership)
         self._probation = Probation()
         self._whole = True
@@ -273,40 +274,40 @@ class LeaderTerm:
             self._store_watch.forget([member])
 
     def _settle(self, judgement: Judgement, now: float) -> bool:
-        if self._settled:
-            return True
+        if not self._settled and not self._informed(judgement, now):
+            return False
+        if not self._settled:
+            self._settled = True
+            self._recollection = recall.Recollection(
+                self._previous, fleet=self._settings.fleet, leader=self._leadership.term.leader
+            )
+            told = {"seconds": round(now - self._started, 2), "workers": len(judgement.living)}
+            log.info("settled", extra=told)
+        if self._recollection is not None:
+            groups, wall = self._around.groups.groups(), self._clock.wall()
+            self._previous = self._recollection.completed(judgement.living, groups, wall=wall)
+            if self._previous is not None:
+                self._version = max(self._version, self._previous.version.version)
+        return True
+
+    def _informed(self, judgement: Judgement, now: float) -> bool:
+        """Whether enough is known for a first map."""
         if not self._around.groups.synced():
             return False
-        living = judgement.living
         known = Informed(
             store_reads=self._signals.store_reads,
             past=self._previous is not None and bool(self._previous.incarnations),
-            reached=any(judged.reached for judged in living),
-            all_reached=bool(living) and self._membership.all_reached(),
+            reached=any(judged.reached for judged in judgement.living),
+            all_reached=bool(judgement.living) and self._membership.all_reached(),
             pods_reached=not self._unknown_pods(now),
             told_for=self._signals.told_for(now),
         )
-        elapsed = now - self._started
-        if not settled(
+        return settled(
             known,
-            elapsed=elapsed,
+            elapsed=now - self._started,
             in_store=self._around.in_store,
             settings=self._settings.membership,
-        ):
-            return False
-        self._settled = True
-        self._previous = recall.completed(
-            self._previous,
-            fleet=self._settings.fleet,
-            leader=self._leadership.term.leader,
-            members=[judged.member for judged in living if judged.reached],
-            groups=self._around.groups.groups(),
-            wall=self._clock.wall(),
         )
-        if self._previous is not None:
-            self._version = max(self._version, self._previous.version.version)
-        log.info("settled", extra={"seconds": round(elapsed, 2), "workers": len(living)})
-        return True
 
     async def _plan(self, judgement: Judgement, now: float) -> None:
         previous = self._previous
@@ -374,7 +375,7 @@ class LeaderTerm:
             return
         self._leadership.note_published(shard_map.version)
         self._figures.published(self._previous, shard_map, outcome.open, self._clock.monotonic())
-        self._previous = shard_map
+        self._previous, self._recollection = shard_map, None
         self._pending, self._backlog = outcome.pending, outcome.backlog
         self._around.knowledge.learn_map(shard_map)
         self._signals.wake()

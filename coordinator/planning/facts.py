@@ -148,6 +148,8 @@ class Next:
     Attributes:
         open: the groups that were not exactly where they shall be, in the order of all groups. As
             long as targets, groups and survivors stay, no other group needs another look.
+        astray: a group went elsewhere than to its target, which was found for where it was before:
+            it has to be placed anew, from where it is now.
     """
 
     shard_map: ShardMap | None
@@ -155,6 +157,7 @@ class Next:
     pending: Mapping[GroupKey, Pending]
     backlog: Backlog = NO_BACKLOG
     open: tuple[GroupKey, ...] = ()
+    astray: bool = False
 
 
 TargetOf = Callable[[GroupKey], Target]

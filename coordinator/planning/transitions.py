@@ -88,6 +88,7 @@ class _Step:
     changes: list[Change] = field(default_factory=list)
     pending: dict[GroupKey, Pending] = field(default_factory=dict)
     open: list[GroupKey] = field(default_factory=list)
+    astray: bool = False
 
     def place(self, group: GroupKey, pools: tuple[PoolId, ...], target: Target) -> Placement:
         previous = self.at.previous
@@ -153,7 +154,8 @@ class _Step:
                 since=self.at.wall if lost else before.since,
                 reason=Reason.OWNER_DEAD if lost else before.reason,
             )
-        reason = Reason.OWNER_DEAD if lost else target.reason
+        # A stand-by without an owner is of one that nobody knows any more.
+        reason = Reason.OWNER_DEAD if lost or heir_now is not None else target.reason
         self._begin(before.group)
         self._record(before.group, before.owners[0] if lost else "", owner, reason, DONE)
         return replace(
@@ -224,6 +226,7 @@ class _Step:
             return replace(before, owners=(owner,), standby=self._living(before.standby))
         self.pacing.stall(self.at.peers[gainer])
         if self._accepts(owner):
+            self.astray = True
             self._finish(before, owner, DEADLINE)
             return self._back(before, owner)
         return self._late(before, owner, gainer, target)
@@ -233,6 +236,7 @@ class _Step:
         warm = before.standby
         if self._accepts(warm) and self._stands_by(before.group, warm):
             gainer = warm or gainer
+        self.astray = self.astray or gainer != target.owner
         self._finish(replace(before, moving_to=gainer), owner, DEADLINE)
         return self._given(before, owner, gainer, target, Phase.OPENING)
 
@@ -384,4 +388,5 @@ def plan(at: Situation, target_of: TargetOf, among: Sequence[GroupKey] | None = 
         step.pending,
         pacing.backlog(),
         tuple(step.open),
+        step.astray,
     )

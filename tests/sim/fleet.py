@@ -256,3 +256,8 @@ class Fleet:
 
     def living_workers(self) -> list[WorkerLife]:
         return [life for life in self.workers.values() if life.process.alive and life.up]
+
+    def cut_off(self, worker: str) -> bool:
+        """Whether a coordinator, the store or a gateway cannot reach `worker`, or it them. A worker
+        that cannot be reached by another one alone is well: that one is cut off."""
+        return self.network.cut_from(worker, but=self.workers)

@@ -128,4 +128,14 @@ FOUND: dict[str, Plan] = {
         groups=15,
         lease=True,
     ),
+    "what went to its stand-by past the deadline was moved on at once": replace(
+        _plan(
+            7258,
+            22.8,
+            Fault(5.65, "cut leader from worker", 932, 5.45),
+            Fault(10.14, "worker leaves", 706),
+        ),
+        coordinators=3,
+        groups=14,
+    ),
 }

@@ -32,6 +32,7 @@ class MapRules:
         self._tape = tape
         self._counts = counts
         self._last: ShardMap | None = None
+        self._earlier: ShardMap | None = None
         self._maps: dict[EpochVersion, object] = {}
         self._dead: set[tuple[str, str]] = set()
         self._confirmed: tuple[ShardMap | None, set[tuple[str, str]]] = (None, set())
@@ -72,7 +73,7 @@ class MapRules:
             runs, network = life.process.running and life.up, fleet.network
             if not runs or network.is_cut(name, STORE) or network.is_cut(STORE, name):
                 self._alone[name] = now
-            if not runs or network.cut_from(name):
+            if not runs or fleet.cut_off(name):
                 if now - self._impaired.get(name, -10.0) > 0.5:
                     self._since[name] = now
                 self._impaired[name] = now
@@ -112,21 +113,40 @@ class MapRules:
                 tape.break_("I2", f"map {version} after {highest}")
             return
         self._deaths(shard_map)
-        # Its leader goes on from what it knows to be published: what landed unconfirmed is not.
-        leader = self._fleet.coordinators[shard_map.leader.id].app
-        confirmed = None if leader is None else leader.shard_map()
-        if confirmed is not None and confirmed.version.epoch == version.epoch:
-            last = confirmed
+        last = self._goes_on_from(shard_map)
         for group, placement in shard_map.placements.items():
             self._owner(shard_map, placement)
             before = None if last is None else last.placements.get(group)
             if last is None or before is None:
                 continue
             if before.owners != placement.owners:
-                self._moved(last, shard_map, group, before, placement)
+                if not self._landed(last, placement):
+                    self._moved(last, shard_map, group, before, placement)
             else:
                 self._same_life(last, shard_map, before)
+        if last is not None and last.version.epoch < version.epoch:
+            self._earlier = last
         self._last = shard_map
+
+    def _goes_on_from(self, shard_map: ShardMap) -> ShardMap | None:
+        """The map that its leader began with: what it knows to be published, not what has landed
+        without its knowledge, which may be its first map."""
+        epoch = shard_map.version.epoch
+        leader = self._fleet.coordinators[shard_map.leader.id].app
+        confirmed = None if leader is None else leader.shard_map()
+        if confirmed is not None and confirmed.version.epoch == epoch:
+            return confirmed
+        last = self._last
+        return self._earlier if last is not None and last.version.epoch == epoch else last
+
+    def _landed(self, begun: ShardMap, placement: Placement) -> bool:
+        """Whether a new leader's first map, of which it does not know that it landed, gave the
+        group to the same worker: that may have told it so. It was looked at when it landed."""
+        landed = self._last
+        if landed is None or landed.version.epoch == begun.version.epoch:
+            return False
+        there = landed.placements.get(placement.group)
+        return there is not None and there.owners == placement.owners
 
     # -- I7 -------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ nothing more.
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,9 +179,9 @@ class Network:
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cuts
 
-    def cut_from(self, name: str) -> bool:
-        """Whether any cut concerns this name."""
-        return bool(self._cuts) and any(name in pair for pair in self._cuts)
+    def cut_from(self, name: str, *, but: Container[str] = ()) -> bool:
+        """Whether any cut concerns this name, `but` for those between it and one of these."""
+        return any(name in pair and not all(end in but for end in pair) for pair in self._cuts)
 
     def _starve(self, pair: tuple[str, str], stalled: list[Callable[[], None]]) -> None:
         if self._stalled.get(pair) is not stalled:

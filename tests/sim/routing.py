@@ -149,7 +149,7 @@ class RouteRules:
 
     def _healthy(self, life: WorkerLife) -> bool:
         running = life.process.state is State.RUNNING
-        return running and life.up and not self._fleet.network.cut_from(life.host.name)
+        return running and life.up and not self._fleet.cut_off(life.host.name)
 
     def _why_bad(self, group: GroupKey) -> str | None:
         """Why a stream that follows the route would not be served; None if it would."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from coordinator.leader import recall
+from coordinator.verdicts import Judged
 from fleet.model import (
     Addresses,
     EpochVersion,
@@ -151,3 +152,38 @@ def test_without_any_map_the_workers_holds_are_the_map() -> None:
     assert rebuilt is not None
     assert rebuilt.placements[KEYS[0]].owners == ("w1",)
     assert completed(None, member("w1")) is None
+
+
+def reached(*members: Member) -> list[Judged]:
+    return [Judged(each, MemberState.ALIVE, None, True) for each in members]
+
+
+def test_until_the_first_map_is_public_whoever_comes_late_is_heard() -> None:
+    """`w1` was paused while the new leader settled without any map, and still owns `s1`, of which
+    only the stand-by had spoken; who was heard before is not forgotten when its stream breaks."""
+    begun = recall.Recollection(None, fleet="f", leader=LEADER)
+    applied = EpochVersion(4, 9)
+    early = member("w0", applied=applied, s0=Hold.OWNER, s1=Hold.STANDBY)
+    found = begun.completed(reached(early), GROUPS, wall=9.0)
+    assert found is not None
+    assert (found.placements[KEYS[0]].owners, found.placements[KEYS[1]].owners) == (("w0",), ())
+    assert begun.completed(reached(early), GROUPS, wall=9.5) is found
+    unreached = replace(reached(early)[0], reached=False)
+    late = reached(member("w1", applied=applied, s1=Hold.OWNER, s0=Hold.STANDBY))
+    found = begun.completed([unreached, *late], GROUPS, wall=10.0)
+    assert found is not None
+    assert [found.placements[key].owners for key in KEYS[:2]] == [("w0",), ("w1",)]
+    assert [found.placements[key].standby for key in KEYS[:2]] == ["w1", "w0"]
+
+
+def test_another_life_of_who_was_heard_before_takes_its_place() -> None:
+    """What the one before owned is nobody's, with its stand-by."""
+    begun = recall.Recollection(None, fleet="f", leader=LEADER)
+    applied = EpochVersion(4, 9)
+    other = member("w1", applied=applied, s0=Hold.STANDBY, s1=Hold.OWNER)
+    before = member("w0", applied=applied, s0=Hold.OWNER)
+    begun.completed(reached(before, other), GROUPS, wall=9.0)
+    after = replace(member("w0"), incarnation="another")
+    found = begun.completed(reached(after, other), GROUPS, wall=9.5)
+    assert found is not None
+    assert (found.placements[KEYS[0]].owners, found.placements[KEYS[0]].standby) == ((), "w1")

@@ -70,6 +70,17 @@ def test_nothing_to_say_is_no_new_map() -> None:
     assert world.map is before
 
 
+def test_a_stand_by_of_whom_nobody_knows_inherits_as_if_its_owner_had_died() -> None:
+    """A new leader had to begin with what workers hold, and nobody has said that it owns it: the
+    stand-by has not joined, and has not had it before."""
+    world = settled()
+    orphan = replace(world.group, owners=(), phase=Phase.UNOWNED, reason=Reason.KEPT)
+    world.at = replace(world.at, previous=replace(world.map, placements={G: orphan}))
+    world.plan("c", "b", Reason.JOIN)
+    assert (world.group.owners, world.group.reason) == (("b",), Reason.OWNER_DEAD)
+    assert outcomes(world) == [("", "b", Reason.OWNER_DEAD, "done")]
+
+
 def test_without_any_worker_the_group_is_unowned_until_one_comes() -> None:
     """It is in the map, so that it can be counted; the next worker gets it as a first placement."""
     world = World()

@@ -64,7 +64,7 @@ def test_after_the_deadline_a_leaving_owner_hands_over_by_a_plain_move() -> None
     world.later(29.9)
     assert world.plan("c", "b", Reason.KEPT).shard_map is None
     world.later(0.1)
-    world.plan("c", "b", Reason.KEPT)
+    assert not world.plan("c", "b", Reason.KEPT).astray
     assert (world.group.phase, world.group.owners, world.group.draining) == (
         Phase.OPENING,
         ("c",),
@@ -78,7 +78,7 @@ def test_after_the_deadline_a_warm_stand_by_takes_what_a_leaving_owner_had() -> 
     world = leaving()
     world.tell("b", Hold.STANDBY)
     world.later(30)
-    world.plan("c", "b", Reason.KEPT)
+    assert world.plan("c", "b", Reason.KEPT).astray, "its target was found for where it was before"
     assert (world.group.phase, world.group.owners, world.group.draining) == (
         Phase.OPENING,
         ("b",),
@@ -92,7 +92,7 @@ def test_after_the_deadline_an_owner_that_can_stay_keeps_the_group() -> None:
     or when another life of it has joined."""
     world = moving()
     world.later(30)
-    world.plan("c", "b", Reason.KEPT)
+    assert world.plan("c", "b", Reason.KEPT).astray
     assert (world.group.phase, world.group.owners, world.group.draining) == (
         Phase.OWNED,
         ("a",),

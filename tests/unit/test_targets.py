@@ -273,3 +273,24 @@ def test_orphans_go_to_the_new_release_and_have_stand_bys_there() -> None:
     assert {owner for group, owner in fleet.owners().items() if group in moved} <= {"n0", "n1"}
     lost = [group for group in fleet.groups if fleet.at(group).standby in ("n0", "n1")]
     assert len(lost) >= 10
+
+
+def test_what_went_to_its_stand_by_past_the_deadline_stays_there() -> None:
+    """`w0` drains, and whoever was to take over its group opens nothing: the warm stand-by gets
+    it, and keeps it, whatever placement said when the group was still on its way elsewhere."""
+    fleet = a_fleet(6, 2)
+    fleet.add("w2")
+    fleet.down.add("w2")
+    fleet.look()
+    moving = {group for group in fleet.groups if fleet.at(group).moving_to == "w2"}
+    assert moving
+    group = next(g for g in moving if fleet.at(g).owners == ("w0",))
+    assert fleet.at(group).standby == "w1"
+    fleet.draining.add("w0")
+    for _ in range(6):
+        fleet.look(5.0)
+    assert fleet.at(group).owners == ("w1",)
+    for _ in range(4):
+        fleet.look()
+    assert fleet.at(group).owners == ("w1",)
+    assert (fleet.at(group).moving_to, fleet.moves[group]) == (None, 1)

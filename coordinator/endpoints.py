@@ -15,11 +15,9 @@ from coordinator.grpc_reach import CHANNEL_OPTIONS
 from coordinator.view import EndpointsUnknown, UnknownPool
 from fleet.certificates import Certificates, Role
 from fleet.control.endpoint_messages import (
-    ENDPOINTS_METHOD,
+    ENDPOINTS,
     AskEndpoints,
     PoolEndpoints,
-    decode_pool_endpoints,
-    encode_endpoints,
 )
 from fleet.control.transport import dial
 from fleet.errors import FormatError
@@ -100,12 +98,12 @@ class EndpointQuestions:
             ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
         ]
         channel: Any = dial(address, self._certificates, Role.WORKER, options)
-        question = encode_endpoints(AskEndpoints(self._fleet, ref.namespace, ref.name))
+        question = ENDPOINTS.encode(AskEndpoints(self._fleet, ref.namespace, ref.name))
         try:
-            data = await channel.unary_unary(ENDPOINTS_METHOD)(
+            data = await channel.unary_unary(ENDPOINTS.path)(
                 question, metadata=self._metadata, timeout=ANSWER_SECONDS
             )
-            return decode_pool_endpoints(data)
+            return ENDPOINTS.answer(data)
         except grpc.aio.AioRpcError as error:
             raise EndpointsUnknown(f"{owner}, the owner, at {address}: {_said(error)}") from None
         except FormatError as error:

@@ -7,27 +7,38 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from epp_worker.control.endpoints import EndpointsService
+from epp_worker.control.questions import QuestionBounds, QuestionService
 from epp_worker.scheduling.endpoint import NEVER, EndpointState
 from epp_worker.scheduling.pool import PoolState
-from fleet.control.endpoint_messages import MAX_ENDPOINTS, EndpointRow, PoolEndpoints
+from fleet.certificates import Role
+from fleet.control.endpoint_messages import (
+    ENDPOINTS,
+    MAX_ENDPOINTS,
+    AskEndpoints,
+    EndpointRow,
+    PoolEndpoints,
+)
 from fleet.model import Hold, Pod, PoolRef
 from fleet.telemetry import RateLimited
 
 if TYPE_CHECKING:
     from epp_worker.worker import Worker
 
+BOUNDS = QuestionBounds(seconds=2.0, at_once=16, a_second=20.0)
+"""An answer is 150 kB at most; one of 1,000 endpoints takes the serving loop a few milliseconds."""
+
 
 def endpoints_service(
     worker: "Worker", unready: Callable[[PoolRef], Sequence[Pod]], limited: RateLimited
-) -> EndpointsService:
+) -> QuestionService[AskEndpoints, PoolEndpoints]:
     """Answers which endpoints a pool has.
 
     Args:
         unready: the pods of a pool that are no endpoints now.
     """
 
-    def known(ref: PoolRef) -> PoolEndpoints:
+    def known(ask: AskEndpoints) -> PoolEndpoints:
+        ref = PoolRef(ask.namespace, ask.name)
         held = [group for group in worker.holdings if ref in group.states]
         nothing = PoolEndpoints(
             worker.settings.fleet, worker.id, worker.holdings.incarnation, *ref, hold=None
@@ -38,7 +49,15 @@ def endpoints_service(
         state = group.states[ref]
         return pool_endpoints(nothing, group.hold, state, unready(ref))
 
-    return EndpointsService(worker.settings.fleet, known, limited, worker.certificates)
+    return QuestionService(
+        ENDPOINTS,
+        known,
+        BOUNDS,
+        fleet=worker.settings.fleet,
+        of=Role.COORDINATOR,
+        limited=limited,
+        certificates=worker.certificates,
+    )
 
 
 def pool_endpoints(

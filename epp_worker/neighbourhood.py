@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from epp_worker.control.port import PeerService
+from epp_worker.control.questions import QuestionBounds, QuestionService
 from epp_worker.endpoints import endpoints_service
 from epp_worker.forwarding.budget import Bytes
 from epp_worker.forwarding.calls import Calls
@@ -14,14 +15,17 @@ from epp_worker.forwarding.service import ForwardService
 from epp_worker.hearsay.asking import Hearsay
 from epp_worker.hearsay.rules import Adoption, Asker
 from epp_worker.hearsay.seeds import Seeds
-from epp_worker.hearsay.service import HoldsService
 from epp_worker.holdings import Holdings
-from fleet.control.peer_messages import Holds
+from fleet.certificates import Role
+from fleet.control.peer_messages import HOLDS, AskHolds, Holds
 from fleet.model import GroupKey, Pod, PoolRef
 from fleet.telemetry import RateLimited
 
 if TYPE_CHECKING:
     from epp_worker.worker import Worker
+
+HOLDS_BOUNDS = QuestionBounds(seconds=5.0, at_once=128)
+"""An answer is 2 MB for 10,000 groups. What asks at once leaves calls for the leader."""
 
 
 def forward_streams(worker: "Worker", max_bytes: int, limited: RateLimited) -> ForwardService:
@@ -63,11 +67,21 @@ def questions(
         unready: the pods of a pool that are no endpoints now.
     """
 
-    def holds() -> Holds:
-        return holds_of(worker.settings.fleet, worker.id, worker.holdings)
+    fleet = worker.settings.fleet
+
+    def holds(_: AskHolds) -> Holds:
+        return holds_of(fleet, worker.id, worker.holdings)
 
     return [
-        HoldsService(holds, limited, worker.certificates),
+        QuestionService(
+            HOLDS,
+            holds,
+            HOLDS_BOUNDS,
+            fleet=fleet,
+            of=Role.WORKER,
+            limited=limited,
+            certificates=worker.certificates,
+        ),
         endpoints_service(worker, unready, limited),
     ]
 

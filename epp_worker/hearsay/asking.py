@@ -11,8 +11,7 @@ import grpc.aio
 from epp_worker.hearsay.rules import Adoption, Asker, Heard, adopt
 from epp_worker.hearsay.seeds import Seeds
 from epp_worker.peers import Peers
-from fleet.control.messages import HOLDS_METHOD
-from fleet.control.peer_messages import AskHolds, decode_holds, encode_peer
+from fleet.control.peer_messages import HOLDS, AskHolds
 from fleet.errors import FormatError
 
 log = logging.getLogger(__name__)
@@ -68,7 +67,7 @@ class Hearsay:
         if not addresses:
             return
         asker = self._asker()
-        question = encode_peer(AskHolds(asker.fleet, asker.worker))
+        question = HOLDS.encode(AskHolds(asker.fleet, asker.worker))
         slots = asyncio.Semaphore(AT_ONCE)
         answers = await asyncio.gather(
             *(self._ask(address, question, slots) for address in addresses)
@@ -93,10 +92,10 @@ class Hearsay:
         async with slots:
             channel: Any = self._peers.dial(address)
             try:
-                data = await channel.unary_unary(HOLDS_METHOD)(
+                data = await channel.unary_unary(HOLDS.path)(
                     question, metadata=self._peers.metadata, timeout=ANSWER_SECONDS
                 )
-                return Heard(address, decode_holds(data))
+                return Heard(address, HOLDS.answer(data))
             except grpc.aio.AioRpcError as error:
                 extra = {"peer": address, "code": error.code().name}
                 log.debug("peer not heard", extra=extra)

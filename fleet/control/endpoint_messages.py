@@ -6,11 +6,9 @@ Asked for people who look at a pool; nothing is decided by it. MessagePack like
 
 import msgspec
 
-from fleet.control.codec import checked, decode_with
 from fleet.control.messages import FORMAT, SERVICE
+from fleet.control.questions import QuestionMethod
 from fleet.model import Hold
-
-ENDPOINTS_METHOD = f"/{SERVICE}/Endpoints"
 
 MAX_ENDPOINTS = 1_000
 """Rows in one answer, the ready ones first; `total` and `ready` count all."""
@@ -74,23 +72,5 @@ class PoolEndpoints(msgspec.Struct, frozen=True, tag="pool_endpoints"):
     format: int = FORMAT
 
 
-_encoder = msgspec.msgpack.Encoder()
-_ask = msgspec.msgpack.Decoder(AskEndpoints)
-_endpoints = msgspec.msgpack.Decoder(PoolEndpoints)
-
-
-def encode_endpoints(message: AskEndpoints | PoolEndpoints) -> bytes:
-    """The message as it goes over the wire."""
-    return _encoder.encode(message)
-
-
-def decode_ask_endpoints(data: bytes) -> AskEndpoints:
-    """What a coordinator asked. Raises FormatError."""
-    message: AskEndpoints = decode_with(_ask, data)
-    return checked(message.format, message)
-
-
-def decode_pool_endpoints(data: bytes) -> PoolEndpoints:
-    """What a worker answered. Raises FormatError."""
-    message: PoolEndpoints = decode_with(_endpoints, data)
-    return checked(message.format, message)
+ENDPOINTS = QuestionMethod(f"/{SERVICE}/Endpoints", AskEndpoints, PoolEndpoints)
+"""What a coordinator asks a worker."""

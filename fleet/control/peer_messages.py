@@ -6,8 +6,8 @@ hold. MessagePack like `fleet.control.messages`, with the same rules for newer f
 
 import msgspec
 
-from fleet.control.codec import checked, decode_with
-from fleet.control.messages import FORMAT
+from fleet.control.messages import FORMAT, HOLDS_METHOD
+from fleet.control.questions import QuestionMethod
 from fleet.model import EpochVersion, ShareEntry
 
 
@@ -35,23 +35,5 @@ class Holds(msgspec.Struct, frozen=True, tag="holds"):
     format: int = FORMAT
 
 
-_encoder = msgspec.msgpack.Encoder()
-_ask = msgspec.msgpack.Decoder(AskHolds)
-_holds = msgspec.msgpack.Decoder(Holds)
-
-
-def encode_peer(message: AskHolds | Holds) -> bytes:
-    """The message as it goes over the wire."""
-    return _encoder.encode(message)
-
-
-def decode_ask(data: bytes) -> AskHolds:
-    """What a worker asked. Raises FormatError."""
-    message: AskHolds = decode_with(_ask, data)
-    return checked(message.format, message)
-
-
-def decode_holds(data: bytes) -> Holds:
-    """What a worker answered. Raises FormatError."""
-    message: Holds = decode_with(_holds, data)
-    return checked(message.format, message)
+HOLDS = QuestionMethod(HOLDS_METHOD, AskHolds, Holds)
+"""What a worker asks another."""

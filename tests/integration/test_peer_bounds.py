@@ -10,13 +10,15 @@ import grpc
 import grpc.aio
 import pytest
 
+from epp_worker import neighbourhood
 from epp_worker.control.port import MAX_CALLS
+from epp_worker.control.questions import QuestionBounds
 from epp_worker.forwarding.service import MAX_TAKEN
 from epp_worker.handover import service as state
 from epp_worker.handover.intake import MAX_FEED_BYTES
-from epp_worker.hearsay import service as hearsay
+from epp_worker.neighbourhood import HOLDS_BOUNDS
 from fleet.control.messages import HOLDS_METHOD, STATE_METHOD
-from fleet.control.peer_messages import AskHolds, decode_holds, encode_peer
+from fleet.control.peer_messages import HOLDS, AskHolds
 from fleet.control.state_messages import (
     Feed,
     Follow,
@@ -28,7 +30,7 @@ from fleet.control.state_messages import (
 from tests.worker_inprocess import DEADLINE, TOKEN, Running, group_of, running_worker
 
 OPTIONS = [("grpc.use_local_subchannel_pool", 1)]
-ASK = encode_peer(AskHolds("default", "worker-b"))
+ASK = HOLDS.encode(AskHolds("default", "worker-b"))
 HELLO = encode_state(StateHello("default", "worker-b", "life-b"))
 LARGE = bytes(MAX_FEED_BYTES)
 
@@ -51,7 +53,7 @@ class Peer:
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await call.write(ASK)
                 if isinstance(said := await call.read(), bytes):
-                    return f"answered by {decode_holds(said).worker}"
+                    return f"answered by {HOLDS.answer(said).worker}"
             return str((await call.code()).name)
 
     async def state(self, *messages: bytes) -> str:
@@ -76,15 +78,14 @@ async def peer_of(running: Running) -> AsyncIterator[Peer]:
 
 def test_peers_together_cannot_take_the_call_of_a_leader() -> None:
     """Whatever they open, a leader's call is taken, and one more while an older leader's goes."""
-    assert MAX_TAKEN + state.MAX_OPEN + hearsay.MAX_ASKING <= MAX_CALLS - 2
+    assert MAX_TAKEN + state.MAX_OPEN + HOLDS_BOUNDS.at_once <= MAX_CALLS - 2
 
 
 async def test_questions_that_are_never_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are as many as may be, and others are turned away until one of them is over."""
-    monkeypatch.setattr(hearsay, "MAX_ASKING", 2)
-    monkeypatch.setattr(hearsay, "QUESTION_SECONDS", 600.0)
+    monkeypatch.setattr(neighbourhood, "HOLDS_BOUNDS", QuestionBounds(600.0, at_once=2))
     async with running_worker(tmp_path) as running, peer_of(running) as peer:
         assert await peer.holds() == "answered by worker-0"
         silent = [peer.call(HOLDS_METHOD) for _ in range(2)]

@@ -14,7 +14,7 @@ from epp_worker.forwarding.calls import GROUP_KEY
 from fleet.certificates import Certificates, Role
 from fleet.certificates.authority import Pair
 from fleet.control.messages import FORWARD_METHOD, HOLDS_METHOD
-from fleet.control.peer_messages import AskHolds, decode_holds, encode_peer
+from fleet.control.peer_messages import HOLDS, AskHolds
 from fleet.model import Hold
 from tests.neighbours import AUTHORITY, GROUP, POD, neighbourhood
 from tests.tls_files import certificates, new_ca
@@ -62,7 +62,7 @@ async def refusal(channel: Any, method: str, token: str | None) -> grpc.StatusCo
     call = channel.stream_stream(method)(metadata=metadata)
     try:
         await call.write(
-            encode_peer(AskHolds("default", "worker-7"))
+            HOLDS.encode(AskHolds("default", "worker-7"))
             if method == HOLDS_METHOD
             else extproc_messages.request_headers(end_of_stream=True)
         )
@@ -157,8 +157,8 @@ async def test_workers_of_the_fleet_forward_and_ask_by_tls(
         owner = neighbours[1].worker
         channel: Any = secured(owner.addresses.internal, ca, made(Role.WORKER))
         metadata = (("authorization", f"Bearer {TOKEN}"),)
-        ask = encode_peer(AskHolds("default", "worker-7"))
-        holds = decode_holds(await channel.unary_unary(HOLDS_METHOD)(ask, metadata=metadata))
+        ask = HOLDS.encode(AskHolds("default", "worker-7"))
+        holds = HOLDS.answer(await channel.unary_unary(HOLDS_METHOD)(ask, metadata=metadata))
         await channel.close(None)
         assert (holds.worker, holds.incarnation) == ("worker-1", owner.holdings.incarnation)
         assert holds.version == (1, 1)
@@ -169,7 +169,7 @@ async def test_workers_of_the_fleet_forward_and_ask_by_tls(
 @pytest.mark.parametrize(
     ("ask", "wanted"),
     [
-        (encode_peer(AskHolds("other", "worker-7")), grpc.StatusCode.PERMISSION_DENIED),
+        (HOLDS.encode(AskHolds("other", "worker-7")), grpc.StatusCode.PERMISSION_DENIED),
         (b"\xc1", grpc.StatusCode.INVALID_ARGUMENT),
         (b"", grpc.StatusCode.INVALID_ARGUMENT),
     ],

@@ -4,13 +4,7 @@ import pytest
 
 from epp_worker.hearsay.rules import Asker, Heard, adopt
 from fleet.control.messages import OwnerOf, WorkerPeer
-from fleet.control.peer_messages import (
-    AskHolds,
-    Holds,
-    decode_ask,
-    decode_holds,
-    encode_peer,
-)
+from fleet.control.peer_messages import HOLDS, AskHolds, Holds
 from fleet.errors import FormatError
 from fleet.model import EpochVersion, GroupKey, Hold, PoolId, PoolRef, Share, ShareEntry
 
@@ -143,11 +137,11 @@ def test_the_owners_own_word_settles_equal_versions() -> None:
 def test_messages_between_peers_survive_the_wire() -> None:
     """Both kinds, and nothing else is understood."""
     ask = AskHolds("f", "w0")
-    assert decode_ask(encode_peer(ask)) == ask
+    assert HOLDS.question(HOLDS.encode(ask)) == ask
     holds = heard("w1", (3, 7), entry("a", Hold.STANDBY, "w0"), entry("b", Hold.OWNER, None)).holds
-    assert decode_holds(encode_peer(holds)) == holds
-    for data in (b"", b"\xc1", encode_peer(ask), encode_peer(AskHolds("f", "w", format=9))):
+    assert HOLDS.answer(HOLDS.encode(holds)) == holds
+    for data in (b"", b"\xc1", HOLDS.encode(ask), HOLDS.encode(AskHolds("f", "w", format=9))):
         with pytest.raises(FormatError):
-            decode_holds(data)
+            HOLDS.answer(data)
     with pytest.raises(FormatError, match="format 9"):
-        decode_ask(encode_peer(AskHolds("f", "w", format=9)))
+        HOLDS.question(HOLDS.encode(AskHolds("f", "w", format=9)))

@@ -25,14 +25,9 @@ import pytest
 
 import fleet.control
 from fleet.control import codec
-from fleet.control.endpoint_messages import (
-    AskEndpoints,
-    PoolEndpoints,
-    decode_ask_endpoints,
-    decode_pool_endpoints,
-)
+from fleet.control.endpoint_messages import ENDPOINTS, AskEndpoints, PoolEndpoints
 from fleet.control.messages import FORMAT, Down, MapUpdate, Up
-from fleet.control.peer_messages import AskHolds, Holds, decode_ask, decode_holds
+from fleet.control.peer_messages import HOLDS, AskHolds, Holds
 from fleet.control.state_messages import (
     PoolRows,
     StateMessage,
@@ -149,10 +144,10 @@ def _roots() -> list[type]:
 
 KINDS = kinds_in(*_roots(), RingSpec)
 PEERS: Mapping[type, Callable[[bytes], Any]] = {
-    AskHolds: decode_ask,
-    Holds: decode_holds,
-    AskEndpoints: decode_ask_endpoints,
-    PoolEndpoints: decode_pool_endpoints,
+    AskHolds: HOLDS.question,
+    Holds: HOLDS.answer,
+    AskEndpoints: ENDPOINTS.question,
+    PoolEndpoints: ENDPOINTS.answer,
 }
 """Questions, their answers, and what reads them."""
 

@@ -8,7 +8,7 @@ from coordinator import endpoints as questions
 from coordinator.web import events, feed
 from coordinator.web.changes import ChangesDocument, GoneDocument, WorkersChangeDocument
 from coordinator.web.endpoints import EndpointDocument
-from epp_worker.control import endpoints as service
+from epp_worker.endpoints import BOUNDS
 from fleet.control.endpoint_messages import MAX_ENDPOINTS
 from tests.kustomize import ROOT
 
@@ -35,7 +35,7 @@ def test_the_figures_are_the_codes() -> None:
         f"after {events.STREAM_SECONDS:g} s a stream ends",
         f"nothing else was said for {events.BEAT_SECONDS:g} s",
         f"at most {MAX_ENDPOINTS:,}",
-        f"a worker answers {service.MAX_A_SECOND} a second",
+        f"a worker answers {BOUNDS.a_second:g} a second",
     ):
         assert sentence in TEXT
     assert (questions.ANSWER_SECONDS, questions.FRESH_SECONDS) == (1.0, 1.0)

@@ -1,55 +1,65 @@
-"""Answers coordinators that ask for the endpoints of a pool: people are looking at it."""
+"""Answers one question on the internal port: of whom it may be, how many at once, how often."""
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic
 
 import grpc
 import grpc.aio
 
 from fleet.certificates import Certificates, Role
-from fleet.control.endpoint_messages import (
-    ENDPOINTS_METHOD,
-    PoolEndpoints,
-    decode_ask_endpoints,
-    encode_endpoints,
-)
+from fleet.control.questions import A, Q, QuestionMethod
 from fleet.control.transport import stranger
 from fleet.errors import FormatError
-from fleet.model import PoolRef
 from fleet.telemetry import RateLimited
-
-QUESTION_SECONDS = 2.0
-"""For the question to come, and likewise for the answer to be taken: 150 kB at most."""
-MAX_ASKING = 16
-"""Questions at once; who is turned away asks again."""
-MAX_A_SECOND = 20
-"""Answered; one of 1,000 endpoints takes the serving loop a few milliseconds."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class EndpointsService:
-    """The Endpoints method; see `PeerService`."""
+@dataclass(frozen=True, slots=True)
+class QuestionBounds:
+    """What askers may take of a worker.
 
-    method = ENDPOINTS_METHOD
+    Attributes:
+        seconds: for the question to come, and likewise for the answer to be taken.
+        at_once: questions; who is turned away asks again.
+        a_second: answered, as many at a time after a rest; None = as many as come.
+    """
+
+    seconds: float
+    at_once: int
+    a_second: float | None = None
+
+
+class QuestionService(Generic[Q, A]):
+    """Serves one method; see `PeerService`."""
 
     def __init__(
         self,
+        method: QuestionMethod[Q, A],
+        answer: Callable[[Q], A],
+        bounds: QuestionBounds,
+        *,
         fleet: str,
-        known: Callable[[PoolRef], PoolEndpoints],
+        of: Role,
         limited: RateLimited,
         certificates: Certificates | None,
     ) -> None:
         """Args:
-        known: what this worker can say of a pool.
+        answer: what this worker says to a question of its own fleet.
+        of: who may ask.
         """
+        self.method = method.path
+        self._messages = method
+        self._known = answer
+        self._bounds = bounds
         self._fleet = fleet
-        self._known = known
+        self._of = of
         self._limited = limited
         self._certificates = certificates
         self._asking = 0
-        self._left = float(MAX_A_SECOND)
+        self._left = bounds.a_second or 0.0
         self._refilled = 0.0
 
     def handler(self) -> "grpc.RpcMethodHandler[Any, Any]":
@@ -58,12 +68,12 @@ class EndpointsService:
 
     async def answer(self, _: Any, context: Context) -> None:
         """One question, one answer."""
-        why = stranger(context, self._certificates, Role.COORDINATOR)
+        why = stranger(context, self._certificates, self._of)
         if why is not None:
             extra = {"peer": context.peer(), "why": why}
             self._limited.warning("call refused on the internal port", key=why, extra=extra)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
-        if self._asking >= MAX_ASKING or not self._in_pace():
+        if self._asking >= self._bounds.at_once or not self._in_pace():
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many ask this worker")
         self._asking += 1
         try:
@@ -72,8 +82,11 @@ class EndpointsService:
             self._asking -= 1
 
     def _in_pace(self) -> bool:
+        pace = self._bounds.a_second
+        if pace is None:
+            return True
         now = asyncio.get_running_loop().time()
-        self._left = min(MAX_A_SECOND, self._left + (now - self._refilled) * MAX_A_SECOND)
+        self._left = min(pace, self._left + (now - self._refilled) * pace)
         self._refilled = now
         if self._left < 1.0:
             return False
@@ -82,21 +95,21 @@ class EndpointsService:
 
     async def _answer(self, context: Context) -> None:
         try:
-            async with asyncio.timeout(QUESTION_SECONDS):
-                question = await context.read()
-            ask = decode_ask_endpoints(question if isinstance(question, bytes) else b"")
+            async with asyncio.timeout(self._bounds.seconds):
+                data = await context.read()
+            question = self._messages.question(data if isinstance(data, bytes) else b"")
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no question came")
             raise
         except FormatError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:200])
             raise
-        if ask.fleet != self._fleet:
+        if question.fleet != self._fleet:
             reason = f"this worker is of fleet {self._fleet!r}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
-        known = self._known(PoolRef(ask.namespace, ask.name))
+        answer = self._messages.encode(self._known(question))
         try:
-            async with asyncio.timeout(QUESTION_SECONDS):
-                await context.write(encode_endpoints(known))
+            async with asyncio.timeout(self._bounds.seconds):
+                await context.write(answer)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the answer was not taken")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-Families = Callable[[], Iterator[Metric]]
+from fleet.metrics import Families
 
 
 class LateRegistry(CollectorRegistry):

@@ -5,13 +5,13 @@ leadership. Only the first `max_pools` pools by name have series; what is left o
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
 
 from prometheus_client.metrics_core import Metric
 
 from fleet.metrics import gauge
+from fleet.metrics.series import shown_pools
 from fleet.model import GroupKey, MemberState, MemberStatus, Placement, PoolRef, ShardMap
 
 _LEADER = "on the leader"
@@ -66,18 +66,10 @@ class Leading:
     loads: Mapping[GroupKey, float]
 
 
-def shown_pools(refs: Iterable[PoolRef], most: int) -> tuple[frozenset[PoolRef], int]:
-    """The pools that have series of their own, the first by name, and how many have none."""
-    every = frozenset(refs)
-    if len(every) <= most:
-        return every, 0
-    return frozenset(nsmallest(most, every)), len(every) - most
-
-
 def pool_families(leading: Leading | None, max_pools: int) -> tuple[list[Metric], int]:
     """Families of pools, and how many series are left out; without a leadership they are empty."""
     placements = () if leading is None else leading.shard_map.placements.values()
-    shown, _ = shown_pools((pool.ref for each in placements for pool in each.pools), max_pools)
+    shown = shown_pools((pool.ref for each in placements for pool in each.pools), max_pools)
     owners: list[tuple[Sequence[str], float]] = []
     since: dict[PoolRef, float] = {}
     dropped: set[PoolRef] = set()

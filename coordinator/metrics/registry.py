@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from coordinator.claims import Claims
 from coordinator.metrics.elections import ElectionFigures
-from coordinator.metrics.exposition import Families, LateRegistry
+from coordinator.metrics.exposition import LateRegistry
 from coordinator.metrics.gauges import (
     EXPIRY,
     MAP_AGE,
@@ -20,17 +19,20 @@ from coordinator.metrics.leading import TermFigures
 from coordinator.metrics.pools import Leading, pool_families, worker_families
 from coordinator.metrics.terms import term_families
 from coordinator.routes.contract import Routes
-from coordinator.routes.slice_metrics import SliceCollector
+from coordinator.routes.slice_metrics import families as slice_families
 from coordinator.routes.slices import EndpointSliceRoutes
 from coordinator.view import View
-from fleet.metrics.process import BuildInfo
+from fleet.metrics import Collected, Families
+from fleet.metrics.process import build_info
 from fleet.metrics.series import SERIES_DROPPED
 from fleet.model import ShardMap
 from fleet.settings.metrics import MetricsSettings
 from fleet.sources.contract import Source
-from fleet.sources.metrics import SourceCollector
+from fleet.sources.metrics import families as source_families
+from fleet.sources.metrics import source_figures
 from fleet.store.contract import Store
-from fleet.store.metrics import StoreCollector
+from fleet.store.metrics import families as store_families
+from fleet.store.metrics import store_errors
 
 
 class Metrics:
@@ -47,11 +49,11 @@ class Metrics:
         self.election = ElectionFigures()
         self._settings = settings or MetricsSettings()
         self._leading: Callable[[], Leading | None] = lambda: None
-        self.registry.register(BuildInfo())
+        self._show(lambda: iter((build_info(),)))
         ProcessCollector(registry=self.registry)
 
     def _show(self, families: Families) -> None:
-        self.registry.register(_Asked(families))
+        self.registry.register(Collected(families))
 
     def show(self, view: View, epoch: Callable[[], int]) -> None:
         """Export the gauges of this coordinator."""
@@ -94,17 +96,17 @@ class Metrics:
 
     def show_source(self, source: Source) -> None:
         """Export how old the copy of pools is, and what its lists and watches do."""
-        self.registry.register(SourceCollector(source))
+        self._show(lambda: source_families(source_figures(source)))
 
     def show_store(self, store: Store, behind_seconds: Callable[[], float]) -> None:
         """Export what goes wrong with the store, and how long it has lacked the newest map."""
-        self.registry.register(StoreCollector(store))
+        self._show(lambda: store_families(store_errors(store)))
         self._show(lambda: iter((STORE_BEHIND.of(behind_seconds()),)))
 
     def show_routes(self, routes: Routes) -> None:
         """Export whether what gateways follow is watched and can be written."""
         if isinstance(routes, EndpointSliceRoutes):
-            self.registry.register(SliceCollector(routes))
+            self._show(lambda: slice_families(routes))
 
     def show_claims(self, claims: Claims) -> None:
         """Export what is decided about pools."""
@@ -113,12 +115,3 @@ class Metrics:
     def show_expiry(self, seconds: Callable[[], float]) -> None:
         """Export how long the internal port's certificate is still good."""
         self._show(lambda: iter((EXPIRY.of(seconds()),)))
-
-
-class _Asked(Collector):
-    def __init__(self, families: Families) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        """See prometheus_client."""
-        return self._families()

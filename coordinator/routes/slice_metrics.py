@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from coordinator.routes.slices import EndpointSliceRoutes
 from fleet.metrics import counter, gauge
@@ -27,15 +26,8 @@ THROTTLED = counter(
 )
 
 
-class SliceCollector(Collector):
-    """Figures at the time of the scrape; for a process that renders on its loop."""
-
-    def __init__(self, routes: EndpointSliceRoutes) -> None:
-        self._routes = routes
-
-    def collect(self) -> Iterator[Metric]:
-        """See prometheus_client."""
-        conditions = self._routes.conditions()
-        yield AGE.of(max(each.age_seconds for each in conditions))
-        yield FAILING.of(self._routes.failing)
-        yield THROTTLED.of(self._routes.throttled)
+def families(routes: EndpointSliceRoutes) -> Iterator[Metric]:
+    """What Prometheus reads; to be called on the loop."""
+    yield AGE.of(max(each.age_seconds for each in routes.conditions()))
+    yield FAILING.of(routes.failing)
+    yield THROTTLED.of(routes.throttled)

@@ -14,42 +14,19 @@ from epp_worker.metrics.pools import (
     named_pools,
     pool_texts,
     scrape_age,
-    shown_pools,
 )
 from epp_worker.metrics.served import served_families
 from epp_worker.requests.moment import Moment
 from epp_worker.requests.page import write
 from epp_worker.scheduling.prefix.figures import PrefixPage
 from epp_worker.scheduling.prefix.metrics import families as prefix_families
+from fleet.metrics import Collected
 from fleet.metrics.process import build_info
-from fleet.metrics.series import SERIES_DROPPED
+from fleet.metrics.series import SERIES_DROPPED, shown_pools
 from fleet.model import PoolRef
 from fleet.settings.metrics import MetricsSettings
 from fleet.sources.metrics import families as source_families
 from fleet.store.metrics import families as store_families
-
-
-class _Collector:
-    """Turns figures into metric families."""
-
-    def __init__(self) -> None:
-        self.figures: Figures | None = None
-        self.prefixes = PrefixPage()
-        self.dropped = 0
-
-    def collect(self) -> Iterator[Metric]:
-        figures = self.figures
-        if figures is None:
-            return
-        yield build_info()
-        yield SERIES_DROPPED.of(self.dropped)
-        yield from served_families(figures)
-        yield SCRAPE_AGE.of(scrape_age(figures))
-        yield from bound_families(figures)
-        yield from source_families(figures.source)
-        yield from state_families(figures.state)
-        yield from prefix_families(self.prefixes)
-        yield from store_families(figures.store_errors)
 
 
 class MetricsPage:
@@ -57,21 +34,36 @@ class MetricsPage:
 
     def __init__(self, settings: MetricsSettings | None = None) -> None:
         self._max_pools = (settings or MetricsSettings()).max_pools
-        self._collector = _Collector()
+        self._figures: Figures | None = None
+        self._prefixes = PrefixPage()
+        self._dropped = 0
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
-        self._registry.register(self._collector)
+        self._registry.register(Collected(self._families))
 
     def render(self, figures: Figures) -> bytes:
         """The page in the text format 0.0.4; may take long, so not on the serving loop."""
-        collector = self._collector
         shown = shown_pools(named_pools(figures), self._max_pools)
-        texts, collector.dropped = pool_texts(figures, shown)
-        collector.figures = figures
-        collector.prefixes = _prefixes_of(figures.prefixes, shown)
+        texts, self._dropped = pool_texts(figures, shown)
+        self._figures = figures
+        self._prefixes = _prefixes_of(figures.prefixes, shown)
         usual = generate_latest(self._registry)
         router = write(_router_of(figures.router, shown))
         return b"".join((usual, *(text.encode() for text in texts), *router))
+
+    def _families(self) -> Iterator[Metric]:
+        figures = self._figures
+        if figures is None:
+            return
+        yield build_info()
+        yield SERIES_DROPPED.of(self._dropped)
+        yield from served_families(figures)
+        yield SCRAPE_AGE.of(scrape_age(figures))
+        yield from bound_families(figures)
+        yield from source_families(figures.source)
+        yield from state_families(figures.state)
+        yield from prefix_families(self._prefixes)
+        yield from store_families(figures.store_errors)
 
 
 def _router_of(moment: Moment, shown: Collection[PoolRef]) -> Moment:

@@ -5,8 +5,7 @@ rows (`epp_worker.requests`), which are read while the page is written, in a thr
 go with the pool; only the first `max_pools` pools by name have any.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from heapq import nsmallest
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from epp_worker.metrics.figures import Figures
 from epp_worker.metrics.picks import OUTCOMES
@@ -73,12 +72,6 @@ _STATUS = {name: str(status) for status, name in ERRORS.items()}
 _NO_PICKS = dict.fromkeys(OUTCOMES, 0)
 
 Samples = list[tuple[str, float]]
-
-
-def shown_pools(refs: Iterable[PoolRef], most: int) -> frozenset[PoolRef]:
-    """The pools that have series of their own: the first by name."""
-    every = frozenset(refs)
-    return every if len(every) <= most else frozenset(nsmallest(most, every))
 
 
 def named_pools(figures: Figures) -> set[PoolRef]:

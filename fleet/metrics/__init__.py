@@ -5,7 +5,18 @@ besides (how many series there may be, under which condition they appear): docs/
 from it (`fleet.metrics.reference`).
 """
 
+from fleet.metrics.collected import Collected, Families
 from fleet.metrics.declared import Declared, Kind, counter, declared_in, gauge, histogram
 from fleet.metrics.histogram import Histogram
 
-__all__ = ["Declared", "Histogram", "Kind", "counter", "declared_in", "gauge", "histogram"]
+__all__ = [
+    "Collected",
+    "Declared",
+    "Families",
+    "Histogram",
+    "Kind",
+    "counter",
+    "declared_in",
+    "gauge",
+    "histogram",
+]

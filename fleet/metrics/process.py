@@ -1,11 +1,9 @@
 """What every process of a fleet shows of itself."""
 
 import platform
-from collections.abc import Iterator
 from importlib.metadata import version
 
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from fleet.metrics.declared import counter, gauge
 
@@ -31,11 +29,3 @@ MAX_FDS = gauge("process_max_fds", "Maximum number of open file descriptors.", w
 def build_info() -> Metric:
     """Version of the fleet and of Python."""
     return BUILD_INFO.rows([((version("epp-fleet"), platform.python_version()), 1)])
-
-
-class BuildInfo(Collector):
-    """For a registry."""
-
-    def collect(self) -> Iterator[Metric]:
-        """See prometheus_client."""
-        yield build_info()

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from fleet.kube.call_errors import KINDS
 from fleet.kube.listwatch_condition import Condition, Counters
@@ -136,14 +135,3 @@ def families(figures: SourceFigures) -> Iterator[Metric]:
         for what, count in numbers.items()
     )
     yield CALL_ERRORS.by(figures.call_errors)
-
-
-class SourceCollector(Collector):
-    """Figures at the time of the scrape, for a process that renders on its loop."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def collect(self) -> Iterator[Metric]:
-        """See prometheus_client."""
-        return families(source_figures(self._source))

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from fleet.metrics import counter
 from fleet.store.contract import Store
@@ -25,14 +24,3 @@ def store_errors(store: Store) -> Mapping[str, int]:
 def families(errors: Mapping[str, int]) -> Iterator[Metric]:
     """What Prometheus reads."""
     yield ERRORS.by(errors)
-
-
-class StoreCollector(Collector):
-    """Figures at the time of the scrape."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def collect(self) -> Iterator[Metric]:
-        """See prometheus_client."""
-        return families(store_errors(self._store))

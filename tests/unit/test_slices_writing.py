@@ -9,7 +9,7 @@ import pytest
 from coordinator.election.contract import Term
 from coordinator.routes.contract import Route
 from coordinator.routes.slice_format import IPV4, encode, slice_name
-from coordinator.routes.slice_metrics import SliceCollector
+from coordinator.routes.slice_metrics import families
 from coordinator.routes.slice_writer import ATTEMPTS, STAMPS_IN_FLIGHT
 from coordinator.routes.slices import IN_FLIGHT, EndpointSliceRoutes
 from fleet.errors import KubeForbidden, KubeThrottled, KubeUnavailable, RouteError
@@ -202,9 +202,7 @@ async def test_what_cannot_be_written_is_not_tried_all_the_time() -> None:
 
 def figures(world: World) -> dict[str, float]:
     return {
-        sample.name: sample.value
-        for family in SliceCollector(world.routes).collect()
-        for sample in family.samples
+        sample.name: sample.value for family in families(world.routes) for sample in family.samples
     }
 
 

@@ -17,12 +17,12 @@ from fleet.errors import (
     KubeUnavailable,
 )
 from fleet.kube.call_errors import CallErrors
+from fleet.metrics import Collected
 from fleet.settings.model import KubernetesSettings
 from fleet.sources.contract import Kind
 from fleet.sources.kubernetes import KubeSource
 from fleet.sources.metrics import (
     ResourceFigures,
-    SourceCollector,
     SourceFigures,
     families,
     source_figures,
@@ -79,7 +79,7 @@ async def test_all_watches_of_a_resource_are_one() -> None:
     assert totals == {"services": 2, "pods": 1}
     assert samples(figures)["epp_fleet_source_operations_total pods lists"] == 1
     registry = CollectorRegistry()
-    registry.register(SourceCollector(source))
+    registry.register(Collected(lambda: families(source_figures(source))))
     text = generate_latest(registry).decode()
     assert 'epp_fleet_source_list_age_seconds{resource="services"} 5.0' in text
     await source.close()

@@ -7,10 +7,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from redis import exceptions
 
+from fleet.metrics import Collected
 from fleet.settings.model import RedisSettings
+from fleet.store.contract import Store
 from fleet.store.faults import AGAIN_SECONDS, REMEDIES, Fault, Faults, PrimaryUnknown, fault_of
 from fleet.store.memory import MemoryServer, MemoryStore
-from fleet.store.metrics import StoreCollector
+from fleet.store.metrics import families, store_errors
 from fleet.store.redis import RedisStore
 from tests.contract.store_fixtures import ManualClock
 
@@ -97,12 +99,14 @@ def test_an_absence_has_an_end(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_metrics_show_every_kind_from_the_start() -> None:
     """A rate needs the zero before the first error; a store in memory has nothing to tell."""
-    registry = CollectorRegistry()
-    registry.register(StoreCollector(RedisStore(RedisSettings(), "blue")))
-    page = generate_latest(registry).decode()
+
+    def page_of(store: Store) -> str:
+        registry = CollectorRegistry()
+        registry.register(Collected(lambda: families(store_errors(store))))
+        return generate_latest(registry).decode()
+
+    page = page_of(RedisStore(RedisSettings(), "blue"))
     for fault in Fault:
         assert f'epp_fleet_store_errors_total{{kind="{fault}"}} 0.0' in page
     clock = ManualClock()
-    empty = CollectorRegistry()
-    empty.register(StoreCollector(MemoryStore(clock, MemoryServer(clock))))
-    assert b"{" not in generate_latest(empty)
+    assert "{" not in page_of(MemoryStore(clock, MemoryServer(clock)))

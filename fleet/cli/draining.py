@@ -28,8 +28,11 @@ HINTS = {
 PATIENCE_SECONDS = 8.0
 """For a new leader: above twice the time that losing one takes."""
 
+NOBODY = "no leader at the moment; waiting for the next one"
 AGAIN_SECONDS = 0.5
 NO_LEADER, NO_WORKER, CONFLICT = 503, 404, 409
+LATER = "; try again"
+"""How a conflict ends that is no word about the mark: the worker could not be given it now."""
 ANSWER_SECONDS = 10.0
 
 
@@ -55,24 +58,30 @@ class Drained:
         return {"worker": self.worker, "ok": self.good, "left": known, "error": error}
 
 
+def _later(error: Refused) -> bool:
+    return error.status == CONFLICT and str(error).endswith(LATER)
+
+
 async def _command(api: CoordinatorApi, path: str, token: str) -> None:
-    """Send it; between two leaders, wait for the next one."""
+    """Send it; between two leaders, and while the leader does not reach the worker, wait."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     told = False
     while True:
         try:
             return await api.command(path, token)
         except Refused as error:
-            if error.status != NO_LEADER or time.monotonic() >= deadline:
+            if not (error.status == NO_LEADER or _later(error)) or time.monotonic() >= deadline:
                 raise
+            why = str(error).removesuffix(LATER) + "; trying again" if _later(error) else NOBODY
         except Unreachable:
             # If a replica answers reads, it is only the leader that is gone.
             await api.shard_map()
             if time.monotonic() >= deadline:
                 raise
+            why = NOBODY
         if not told:
             told = True
-            sys.stderr.write("epp-fleet: no leader at the moment; waiting for the next one\n")
+            sys.stderr.write(f"epp-fleet: {why}\n")
         await asyncio.sleep(AGAIN_SECONDS)
 
 
@@ -84,11 +93,13 @@ async def _send(
     try:
         await _command(api, f"/api/v1/workers/{quote(worker, safe='')}/{action}", token)
     except Refused as error:
-        if error.status == CONFLICT and wait:
-            return None  # it is so already: what is waited for may still have to come
+        already = error.status == CONFLICT and not _later(error)
+        if already and wait:
+            return None  # what is waited for may still have to come
+        explained = _explained(worker, error)
         if error.status == NO_WORKER:
-            return await with_guess(api, _explained(worker, error), worker, of="workers")
-        return _explained(worker, error)
+            return await with_guess(api, explained, worker, of="workers")
+        return _with_next(worker, explained) if already and on else explained
     return None
 
 
@@ -96,6 +107,15 @@ def _explained(worker: str, error: Refused) -> Refused:
     text = HINTS.get(error.status, str(error))
     shown = text if worker in text else f"{worker}: {text}"
     return Refused(shown, status=error.status, code=error.code)
+
+
+def _with_next(worker: str, error: Refused) -> Refused:
+    """It drains already: what may be wanted instead."""
+    choices = (
+        f"`epp-fleet drain {worker} --wait` waits until it is done, "
+        f"`epp-fleet undrain {worker}` calls it off"
+    )
+    return Refused(f"{error}; {choices}", status=error.status, code=error.code)
 
 
 def _remark(

@@ -21,6 +21,7 @@ from fleet.cli.tables import (
     workers_table,
 )
 from fleet.cli.where import environment, find_fleet
+from fleet.local.faults import Refused
 
 Json = Mapping[str, Any]
 FORMAT = 1
@@ -84,15 +85,29 @@ def _guess(typed: Sequence[str], known: set[str]) -> str:
     return did_you_mean(unknown[0], known) if unknown else ""
 
 
+def _check_owners(owners: Sequence[str], workers: Sequence[Json], pools: Sequence[Json]) -> None:
+    """Raises Refused if one of them is no worker. A worker that the coordinator has forgotten may
+    still stand in the map."""
+    known = {str(worker["id"]) for worker in workers}
+    known.update(str(owner) for pool in pools for owner in pool["owners"])
+    for owner in owners:
+        if owner not in known:
+            guess = did_you_mean(owner, known)
+            said = f"no worker {owner!r}" + (f"; {guess}" if guess else "")
+            raise Refused(said, status=404, code="unknown_worker")
+
+
 def pools(arguments: argparse.Namespace) -> int:
     """Print the pools.
 
     Raises:
         SettingsError, Unreachable: see `find_fleet` and `fetch`.
+        Refused: a worker that is to be the owner does not exist.
         FleetError: a coordinator answers with something else.
     """
     everything, workers = _fetched(arguments)
     try:
+        _check_owners(arguments.owner or (), workers, everything)
         found = chosen_pools(everything, arguments)
         if arguments.output == "json":
             write_json({"format": FORMAT, "pools": found})
@@ -102,10 +117,8 @@ def pools(arguments: argparse.Namespace) -> int:
         if shown:
             show(console, pools_table(shown, datetime.now(UTC), console.width))
         else:
-            ids = {str(worker["id"]) for worker in workers}
-            guess = _guess(arguments.owner or [], ids) or _guess(
-                arguments.namespace or [], {str(pool["namespace"]) for pool in everything}
-            )
+            namespaces = {str(pool["namespace"]) for pool in everything}
+            guess = _guess(arguments.namespace or [], namespaces)
             show(console, _nothing("pool", len(everything), guess))
     except (KeyError, TypeError, AttributeError) as error:
         raise lacking(error) from error

@@ -88,11 +88,29 @@ def test_workers(
 
 def test_nothing_is_like_that(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
     """It is said, with a guess at what was meant."""
-    assert main(["pools", "--owner", "worker1"]) == 0
+    assert main(["pools", "--namespace", "akme"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("none of 3 pools is like that; did you mean worker-1")
+    assert text.startswith("none of 3 pools is like that; did you mean acme?")
+    assert main(["pools", "--owner", "worker-2"]) == 0
+    assert capsys.readouterr().out == "none of 3 pools is like that\n"
     assert main(["workers", "--state", "dead"]) == 0
     assert capsys.readouterr().out == "none of 3 workers is like that\n"
+
+
+@pytest.mark.parametrize("more", [[], ["--owner", "worker-0"]])
+def test_an_owner_that_is_no_worker_is_1(
+    pages: Pages, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    """Also beside one that is; who is in the map alone is one too."""
+    assert main(["pools", *more, "--owner", "worker1"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("epp-fleet: no worker 'worker1'; did you mean worker-1")
+    assert main(["pools", "-o", "json", *more, "--owner", "nobody"]) == 1
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error == {"code": "unknown_worker", "message": "no worker 'nobody'"}
+    pages["/api/v1/map"] = (200, shard_map(pool(1, owners=["forgotten"])))
+    assert main(["pools", "-o", "json", "--owner", "forgotten"]) == 0
 
 
 def test_pipes_are_not_cut(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:

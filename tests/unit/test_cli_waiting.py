@@ -92,13 +92,42 @@ def test_a_worker_that_dies_meanwhile_is_told(
 def test_that_it_drains_already_is_no_reason_not_to_wait(
     pages: Pages, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without --wait it is a refusal."""
+    """Without --wait it is a refusal, and says what to do next."""
     conflict = {"error": {"code": "conflict", "message": "worker-0 is already draining"}}
     pages["POST /api/v1/workers/worker-0/drain"] = (409, conflict)
     pages[MAP] = (200, shard_map(THERE))
     assert main(["drain", "worker-0"]) == 1
-    assert capsys.readouterr().err == "epp-fleet: worker-0 is already draining\n"
+    assert capsys.readouterr().err == (
+        "epp-fleet: worker-0 is already draining; `epp-fleet drain worker-0 --wait` waits until it "
+        "is done, `epp-fleet undrain worker-0` calls it off\n"
+    )
     assert main(["drain", "worker-0", "--wait"]) == 0
+
+
+@pytest.mark.parametrize("wait", [[], ["--wait"]])
+def test_a_worker_that_does_not_take_the_mark_now_is_asked_again(
+    pages: Pages, capsys: pytest.CaptureFixture[str], wait: list[str]
+) -> None:
+    """That is a conflict too, but not that it drains already; said once, and not for ever."""
+    message = "worker-0 is not reachable at present; try again"
+    later = (409, {"error": {"code": "conflict", "message": message}})
+    answers = [later, later, (202, {"format": 1})]
+    sent: list[int] = []
+
+    def taken() -> Answer:
+        sent.append(1)
+        return answers.pop(0)
+
+    pages["POST /api/v1/workers/worker-0/drain"] = taken
+    pages[MAP] = (200, shard_map(THERE))
+    assert main(["drain", "worker-0", *wait]) == 0
+    said = "epp-fleet: worker-0 is not reachable at present; trying again\n"
+    assert (len(sent), capsys.readouterr().err) == (3, said)
+    pages["POST /api/v1/workers/worker-0/drain"] = later
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draining, "PATIENCE_SECONDS", 0.0)
+        assert main(["drain", "worker-0", *wait]) == 1
+    assert capsys.readouterr().err == f"epp-fleet: {message}\n"
 
 
 def test_several_at_once_as_json(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,16 +66,17 @@ def holder(
 
     Args:
         accepting: workers that may be given groups. A drain that was lifted before the gainer took
-            over is over: the group is its owner's.
+            over is over, and a gainer that drains has nothing to hand on: the group is its owner's.
     """
     owner = next(filter(alive.__contains__, placement.owners), None)
     if owner is None:
         return heir(placement, alive)
     if placement.reason is Reason.DRAIN and owner in accepting:
         return owner
-    if placement.moving_to is not None and placement.moving_to in alive:
-        return placement.moving_to
-    return owner
+    gainer = placement.moving_to
+    if gainer is None or gainer not in alive or (owner in accepting and gainer not in accepting):
+        return owner
+    return gainer
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
 """What must be true of every map that is published."""
 
+import math
 from typing import TYPE_CHECKING
 
 from coordinator.planning.facts import DEADLINE
@@ -15,7 +16,12 @@ from tests.sim.worker import WorkerLife
 if TYPE_CHECKING:
     from tests.sim.judge import Counts
 
-PLANNED = frozenset({Reason.DRAIN, Reason.JOIN, Reason.BALANCE, Reason.ROLLOUT, Reason.PINNED})
+PLANNED = frozenset({Reason.DRAIN, Reason.JOIN, Reason.BALANCE})
+"""No worker is of another version here, and nothing is pinned."""
+
+DRAINED_SECONDS = 10.0
+"""A drain that was lifted longer ago is no reason any more: a move may take five seconds."""
+
 KNOWN_SECONDS = 1.5
 """A drain mark that is older is known to the leader."""
 
@@ -37,6 +43,7 @@ class MapRules:
         self._dead: set[tuple[str, str]] = set()
         self._confirmed: tuple[ShardMap | None, set[tuple[str, str]]] = (None, set())
         self._drains: dict[str, float] = {}
+        self._drained: dict[str, float] = {}
         self._epochs: dict[int, str] = {}
         self._stood_still: dict[str, float] = {}
         self._impaired: dict[str, float] = {}
@@ -83,6 +90,8 @@ class MapRules:
                 self._drains.pop(name, None)
             else:
                 self._drains.setdefault(name, now)
+            if leaving:
+                self._drained[name] = now
 
     def learned(self, shard_map: ShardMap) -> None:
         """A coordinator has it: the first is its leader, once routes and workers were told."""
@@ -165,7 +174,7 @@ class MapRules:
             return
         if shard_map.placements[placement.group].phase is Phase.QUARANTINED:
             return  # it is kept from those that it has not killed yet
-        if warm in self._drains:
+        if self._leaves(warm):
             return  # nothing is given to it, and who came back may be the next best
         for owner in placement.owners:
             if last.incarnations.get(owner) == shard_map.incarnations.get(owner):
@@ -185,7 +194,7 @@ class MapRules:
             return
         since = self._drains.get(owner)
         now = self._fleet.world.now
-        others = [w for w in shard_map.incarnations if w not in self._drains]
+        others = [w for w in shard_map.incarnations if not self._leaves(w)]
         disturbed = self._tape.since(COORDINATION, now) < 3.0
         if since is not None and now - since > KNOWN_SECONDS and others and not disturbed:
             self._tape.break_(
@@ -221,12 +230,24 @@ class MapRules:
             tape.break_(
                 "I6", f"{group} moved from {source}, which lives, to {target}: {reason.value}"
             )
+        if lives and reason is Reason.DRAIN and not self._left_lately(source):
+            tape.break_("I6", f"{group} moved from {source}, which does not drain, to {target}")
         # Past its deadline a move goes to a warm stand-by, if there is one.
         meant = target in (before.moving_to, before.standby)
         if lives and target is not None and known and not meant:
             tape.break_("I6", f"{group} moved to {target}, meant for {before.moving_to}")
         if lives and target is not None and reason in PLANNED:
             self._made_before(shard_map, group, target)
+
+    def _leaves(self, worker: str) -> bool:
+        """Whether it drains; its leader hears of that in the same moment."""
+        life = self._fleet.workers[worker]
+        marked = life.up and (life.worker.draining or life.worker.stopping)
+        return marked or worker in self._drains
+
+    def _left_lately(self, worker: str) -> bool:
+        drained = self._drained.get(worker, -math.inf)
+        return self._leaves(worker) or self._fleet.world.now - drained < DRAINED_SECONDS
 
     def _went_on_from_another(self, last: ShardMap, shard_map: ShardMap) -> bool:
         """Whether a new leader may have begun from a stored map that nobody has seen: written when
@@ -242,7 +263,7 @@ class MapRules:
             worker
             for worker in (before.moving_to, before.standby)
             if worker is not None
-            and worker not in self._drains
+            and not self._leaves(worker)
             and last.incarnations.get(worker) == shard_map.incarnations.get(worker)
         ]
         confined = Phase.QUARANTINED in (before.phase, after.phase)

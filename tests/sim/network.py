@@ -1,9 +1,10 @@
 """Cables: hosts, delays, cuts per pair and direction, streams that keep order and break.
 
 A cut holds back what is sent that way until it heals, as TCP does by sending again: so what an old
-leader said may arrive seconds later. A stream over a cut that lasts longer than keep-alives breaks
-on both sides. A process that dies resets its streams (its kernel does); a host that vanishes says
-nothing more.
+leader said may arrive seconds later. What is sent the other way arrives for a moment longer: then
+nothing has been acknowledged. A stream over a cut that lasts longer than keep-alives breaks on both
+sides. A process that dies resets its streams (its kernel does); a host that vanishes says nothing
+more.
 """
 
 import asyncio
@@ -17,6 +18,11 @@ from tests.sim.loop import Process, World
 
 KEEPALIVE_SECONDS = 12.0
 """Between a cut and the end of the streams over it."""
+
+UNACKNOWLEDGED_SECONDS = 0.6
+"""Between a cut one way and the last that gets through the other way. A kernel that is not
+acknowledged what it has sent sends that again, after 0.2 s (RFC 6298, Linux' least), and nothing
+new: one report of a worker is on its way by then, or two (docs/reliability.md, row `cut`)."""
 
 STORE, ROUTES = "store", "routes"
 """Names of the two servers, as ends of cuts."""
@@ -141,6 +147,8 @@ class Network:
         self._rng = rng
         self._cuts: dict[tuple[str, str], int] = {}
         self._stalled: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        self._muted: set[tuple[str, str]] = set()
+        self._began: dict[tuple[str, str], float] = {}
         self._ends: dict[End, None] = {}
 
     def add(self, host: Host) -> None:
@@ -161,27 +169,45 @@ class Network:
     # -- cuts -----------------------------------------------------------------------------------
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing gets from `source` to `target` any more; cuts of one pair add up."""
+        """Nothing gets from `source` to `target` any more, nor, in a moment, the other way; cuts of
+        one pair add up."""
         pair = (source, target)
         self._cuts[pair] = self._cuts.get(pair, 0) + 1
         if self._cuts[pair] == 1:
-            self._stalled[pair] = []
-            self.world.later(KEEPALIVE_SECONDS, self._starve, pair, self._stalled[pair])
+            self._began[pair] = self.world.now
+            self._hold_back(pair)
+            self.world.later(UNACKNOWLEDGED_SECONDS, self._mute, pair, self.world.now)
 
     def heal(self, source: str, target: str) -> None:
         pair = (source, target)
         self._cuts[pair] -= 1
         if self._cuts[pair] == 0:
             del self._cuts[pair]
-            for deliver in self._stalled.pop(pair):
+            self._muted.discard((target, source))
+            self._let_through(pair)
+            self._let_through((target, source))
+
+    def _mute(self, pair: tuple[str, str], began: float) -> None:
+        if pair in self._cuts and self._began[pair] == began:
+            self._muted.add((pair[1], pair[0]))
+            self._hold_back((pair[1], pair[0]))
+
+    def _hold_back(self, pair: tuple[str, str]) -> None:
+        if pair not in self._stalled:
+            self._stalled[pair] = []
+            self.world.later(KEEPALIVE_SECONDS, self._starve, pair, self._stalled[pair])
+
+    def _let_through(self, pair: tuple[str, str]) -> None:
+        if pair not in self._cuts and pair not in self._muted:
+            for deliver in self._stalled.pop(pair, ()):
                 self.world.later(self.delay(), deliver)
 
     def is_cut(self, source: str, target: str) -> bool:
-        return (source, target) in self._cuts
+        return (source, target) in self._stalled
 
     def cut_from(self, name: str, *, but: Container[str] = ()) -> bool:
         """Whether any cut concerns this name, `but` for those between it and one of these."""
-        return any(name in pair and not all(end in but for end in pair) for pair in self._cuts)
+        return any(name in pair and not all(end in but for end in pair) for pair in self._stalled)
 
     def _starve(self, pair: tuple[str, str], stalled: list[Callable[[], None]]) -> None:
         if self._stalled.get(pair) is not stalled:
@@ -199,7 +225,7 @@ class Network:
         """Have `deliver` called outside once it has crossed, however long that takes."""
 
         def cross() -> None:
-            if (source, target) in self._cuts:
+            if self.is_cut(source, target):
                 self._stalled[source, target].append(cross)
             else:
                 deliver()
@@ -243,7 +269,7 @@ class Network:
     def _pump(self, end: End) -> None:
         pair = (end.host, end.peer)
         while end.out:
-            if pair in self._cuts:
+            if pair in self._stalled:
                 self._stalled[pair].append(lambda: self._pump(end))
                 return
             when, deliver = end.out[0]

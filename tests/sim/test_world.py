@@ -121,6 +121,20 @@ def test_a_cut_holds_back_and_keeps_order() -> None:
     assert cable.heard == [(1, "a"), (5, "b"), (6, "c")]
 
 
+def test_what_nobody_acknowledges_is_held_back_too() -> None:
+    """A cut one way lets one report through the other way, or two; and then no cut is left."""
+    cable = Cable()
+    for at, item in ((1.0, "a"), (2.0, "b"), (4.0, "c")):
+        cable.world.later(at, cable.network.send, cable.end, item)
+    cable.world.later(0.8, cable.network.cut, "far", "near")
+    cable.world.later(1.7, cable.network.cut, "near", "far")
+    cable.world.later(2.5, cable.network.heal, "near", "far")
+    cable.world.later(3.0, cable.network.heal, "far", "near")
+    cable.world.run(6.0)
+    assert cable.heard == [(1, "a"), (3, "b"), (4, "c")]
+    assert not cable.network.cut_from("near")
+
+
 def test_a_long_cut_and_a_death_end_a_stream() -> None:
     """Keep-alives find the one, the kernel tells of the other at once."""
     cable = Cable()

@@ -214,8 +214,13 @@ def test_an_owner_that_dies_while_moving_hands_over_to_the_gainer() -> None:
 
 
 def test_a_gainer_that_begins_to_drain_is_replaced() -> None:
-    """The group moves on to whom placement names now."""
+    """Placement is sticky to the owner again, which has not left: the group stays, or moves to
+    whom placement names now, for a reason of its own."""
     world = moving()
+    everyone = frozenset("abc")
+    assert holder(world.group, everyone, everyone) == "c"
+    assert holder(world.group, everyone, {"a", "b"}) == "a"
+    assert holder(world.group, everyone, {"b"}) == "c", "both leave: the nearest to an owner"
     world.peers(peer("a"), peer("b"), peer("c", accepts=False))
     world.plan("b", "a", Reason.JOIN)
     assert (world.group.phase, world.group.owners, world.group.moving_to) == (

@@ -21,7 +21,7 @@ from coordinator.routes.contract import Route
 from coordinator.routes.eds import EdsRoutes
 from fleet.clock import SystemClock
 from fleet.kube.client import KubeClient, open_client
-from fleet.model import GroupKey, LeaderInfo, Phase, ShardMap
+from fleet.model import GroupKey, Hold, LeaderInfo, Phase, Placement, ShardMap
 from fleet.settings.model import CoordinatorSettings, KubernetesSettings, RedisSettings, Settings
 from fleet.sources.folder import FolderSource
 from fleet.store.redis import RedisStore
@@ -204,8 +204,16 @@ class Fleet:
             shard_map is not None
             and self.leader.app.id == shard_map.leader.id
             and len(shard_map.placements) == count
-            and all(p.phase is Phase.OWNED for p in shard_map.placements.values())
+            and all(
+                placement.phase is Phase.OWNED and self._told(group, placement)
+                for group, placement in shard_map.placements.items()
+            )
         )
+
+    def _told(self, group: GroupKey, placement: Placement) -> bool:
+        """Whether its owners hold the group; a first map is there before they do."""
+        owners = [self.workers[name] for name in placement.owners if name in self.workers]
+        return all(group in worker.holds(Hold.OWNER) for worker in owners)
 
     async def settled(self, count: int, *, seconds: float = 15.0) -> dict[str, tuple[str, ...]]:
         """Wait until `owned`; returns the owners."""

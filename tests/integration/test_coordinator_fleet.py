@@ -43,7 +43,10 @@ async def test_first_placement_reaches_store_routes_and_workers(
             assert routes[key.service].version.epoch == shard_map.version.epoch
             assert key in fleet.workers[owner].holds(Hold.OWNER)
         assert sum(len(w.holds(Hold.OWNER)) for w in fleet.workers.values()) == 6
-        assert sum(len(w.holds(Hold.STANDBY)) for w in fleet.workers.values()) == 6
+        await until(
+            lambda: sum(len(w.holds(Hold.STANDBY)) for w in fleet.workers.values()) == 6,
+            what="stand-bys told",
+        )
         stored = await fleet.store.shard_map(shard_map.version._replace(version=0))
         assert stored is not None
         assert stored.placements == shard_map.placements

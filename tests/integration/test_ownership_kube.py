@@ -298,7 +298,7 @@ async def test_an_api_server_that_refuses_writes_is_told_and_outlived(
         assert blue.groups() == {"epp:9002"}
         rule.remove()
         await blue.serves("a", epp="ours")
-        assert blue.failure("epp") == ""
+        await blue.until(lambda: blue.failure("epp") == "", "the error is gone")
 
 
 async def test_a_follower_decides_and_writes_nothing(

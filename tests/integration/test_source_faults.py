@@ -194,7 +194,7 @@ async def test_a_silent_watch_is_cut(server: FakeApiServer, tmp_path: Path) -> N
         await until(lambda: on.source.age() > before + 0.2, "the age grows")
         assert names(on) == {"p", "q"}
         await until(lambda: names(on) == {"q"}, "it was noticed")
-        assert on.condition("pods").counters.lists == 2
+        await until(lambda: on.condition("pods").counters.lists == 2, "the list is complete")
 
 
 async def test_a_full_list_comes_on_its_own_timer(server: FakeApiServer, tmp_path: Path) -> None:

@@ -264,4 +264,4 @@ async def test_an_account_that_may_not_create_services(
         more = {"apiGroups": [""], "resources": ["services"], "verbs": ["create"]}
         await tenant.kube.patch(role, {"rules": [read, more]})
         await blue.serves("a", epp="ours")
-        assert blue.failure("epp") == ""
+        await blue.until(lambda: blue.failure("epp") == "", "the error is gone")

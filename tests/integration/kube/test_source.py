@@ -229,4 +229,4 @@ async def test_an_api_server_that_is_stopped_and_one_that_is_killed(
         async with Cluster(bare.kubeconfig(), controllers=False, plane=bare).connected() as api:
             await api.create(path, {**body, "metadata": {"name": "b"}})
         await until(lambda: len(on.source.objects(Kind.SERVICE)) == 1)
-        assert on.condition("services").failing is None
+        await until(lambda: on.condition("services").failing is None)

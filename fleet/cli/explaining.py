@@ -8,10 +8,10 @@ from typing import Any
 from urllib.parse import quote
 
 import aiohttp
-from rich.table import Table
 from rich.text import Text
 
 from fleet.cli.considered import considered_table
+from fleet.cli.facts import Facts
 from fleet.cli.fetching import lacking
 from fleet.cli.naming import full_name, with_guess
 from fleet.cli.output import make_console, printable, show, write_json
@@ -62,44 +62,37 @@ def _owned(document: Json) -> bool:
     return any(group["owners"] for group in document["groups"])
 
 
-def _grid() -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, style="dim", width=10)
-    grid.add_column(overflow="fold")
-    return grid
-
-
 def _names(names: list[str]) -> str:
     return ", ".join(names) or "-"
 
 
-def overview(document: Json) -> Table:
+def overview(document: Json) -> Facts:
     """The pool itself: claim, refusals, problems."""
-    grid, claim = _grid(), document["claim"]
-    grid.add_row("pool", Text(f"{document['namespace']}/{document['name']}", style="bold"))
+    facts, claim = Facts(), document["claim"]
+    facts.add("pool", Text(f"{document['namespace']}/{document['name']}", style="bold"))
     if document["uid"]:
-        grid.add_row("uid", str(document["uid"]))
+        facts.add("uid", str(document["uid"]))
     state = Text(str(claim["state"]).replace("_", " "), style=STATES.get(claim["state"], ""))
-    grid.add_row("claim", state.append(f": {claim['why']}", style="not bold default"))
+    facts.add("claim", state.append(f": {claim['why']}", style="not bold default"))
     for refusal in document["refusals"]:
         ignored = refusal["reason"] in IGNORED
         text = Text(str(refusal["reason"]), style="yellow" if ignored else "red")
-        grid.add_row(
+        facts.add(
             "warning" if ignored else "refused",
             text.append(f": {refusal['message']}", style="default"),
         )
     for problem in document["problems"]:
-        grid.add_row("skipped", str(problem))
+        facts.add("skipped", str(problem))
     picking = document.get("picking")
     if picking:
         name = Text(str(picking["name"]))
         if picking["problem"]:
             name.append(f"; {picking['problem']}", style="yellow")
-        grid.add_row("picks by", name)
-        grid.add_row("", Text(_plugins(picking["rows"]), style="dim"))
+        facts.add("picks by", name)
+        facts.add("", Text(_plugins(picking["rows"]), style="dim"))
         for warning in picking["warnings"]:
-            grid.add_row("", Text(str(warning), style="yellow"))
-    return grid
+            facts.add("", Text(str(warning), style="yellow"))
+    return facts
 
 
 def _plugins(rows: Sequence[Json]) -> str:
@@ -112,39 +105,39 @@ def _plugins(rows: Sequence[Json]) -> str:
     return ", ".join(dict.fromkeys(said))
 
 
-def group_table(group: Json, now: datetime) -> Table:
+def group_table(group: Json, now: datetime) -> Facts:
     """One route group: Service, route, owners."""
-    grid = _grid()
+    facts = Facts()
     title = Text(str(group["group"]), style="bold")
-    grid.add_row("group", title.append(f"  ({group['role']})", style="not bold dim"))
-    grid.add_row("owner", Text(_names(group["owners"]), style="bold"))
-    grid.add_row("stand-by", group["standby"] or "-")
+    facts.add("group", title.append(f"  ({group['role']})", style="not bold dim"))
+    facts.add("owner", Text(_names(group["owners"]), style="bold"))
+    facts.add("stand-by", group["standby"] or "-")
     phase = Text(str(group["phase"]), style=PHASES.get(group["phase"], ""))
     if group["since"]:
         since = f" for {ago(group['since'], now)} (since {group['since']})"
         phase.append(since, style="not bold default")
-    grid.add_row("phase", phase)
+    facts.add("phase", phase)
     if group.get("note"):
-        grid.add_row("note", Text(str(group["note"]), style="yellow"))
+        facts.add("note", Text(str(group["note"]), style="yellow"))
     if group["reason"]:
-        grid.add_row("reason", str(group["reason"]))
+        facts.add("reason", str(group["reason"]))
     if group["moving_to"]:
-        grid.add_row("moving to", str(group["moving_to"]))
+        facts.add("moving to", str(group["moving_to"]))
     if group["draining"]:
-        grid.add_row("draining", _names(group["draining"]))
+        facts.add("draining", _names(group["draining"]))
     for worker in group.get("unwell", ()):
         text = Text(f"{worker['id']} is {worker['state']}", style=GOOD_STATES[worker["state"]])
         why = worker["why"] or worker["signal"]
-        grid.add_row("unwell", text.append(f": {why}", style="default"))
+        facts.add("unwell", text.append(f": {why}", style="default"))
     if not group.get("considered"):
-        grid.add_row("ring", _names(group["candidates"]))
+        facts.add("ring", _names(group["candidates"]))
     if group.get("pin"):
-        grid.add_row("pin", _pin(group["pin"]))
+        facts.add("pin", _pin(group["pin"]))
     if group["service"] is not None:
-        grid.add_row("service", _service(group["service"]))
+        facts.add("service", _service(group["service"]))
     if group["route"] is not None:
-        grid.add_row("route", _route(group["route"]))
-    return grid
+        facts.add("route", _route(group["route"]))
+    return facts
 
 
 def _service(service: Json) -> Text:

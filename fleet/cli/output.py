@@ -10,8 +10,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleDimensions, RenderableType
 
+from fleet.cli.facts import Facts
 from fleet.cli.tables import Rows
 from fleet.errors import FleetError, SettingsError
 from fleet.local.faults import Refused, Unreachable
@@ -34,11 +35,30 @@ _CONTROLS = dict.fromkeys((*range(32), *range(127, 160), *_TURNS), "\N{REPLACEME
 del _CONTROLS[ord("\n")]
 
 
+class _Terminal(Console):
+    """COLUMNS and LINES make it smaller, but no larger than it is: they are what it was when a
+    shell exported them, and a screen that is drawn in place must fit."""
+
+    @property  # type: ignore[misc]  # nobody sets it
+    def size(self) -> ConsoleDimensions:
+        """As it is now."""
+        wanted = super().size
+        try:
+            there = os.get_terminal_size(self.file.fileno())
+        except (OSError, ValueError):
+            return wanted
+        # A pseudo-terminal that nobody gave a size has 0 x 0.
+        return ConsoleDimensions(
+            min(wanted.width, there.columns or wanted.width),
+            min(wanted.height, there.lines or wanted.height),
+        )
+
+
 def make_console(pipe_width: int = PIPE_WIDTH) -> Console:
     """A console on standard output; COLUMNS, then `pipe_width`, says how wide a pipe is."""
     plain: dict[str, Any] = {"markup": False, "highlight": False, "emoji": False}
     if sys.stdout.isatty():
-        return Console(**plain)
+        return _Terminal(**plain)
     given = os.environ.get("COLUMNS", "")
     width = int(given) if given.isascii() and given.isdecimal() and len(given) < 5 else 0
     return Console(width=width or pipe_width, height=PIPE_ROWS, **plain)
@@ -51,10 +71,10 @@ def show(console: Console, *renderables: RenderableType) -> None:
         if plain is not None and (not console.is_terminal or len(plain) > MANY):
             sys.stdout.write("".join(f"{line}\n" for line in plain))
         elif console.is_terminal:
-            console.print(each)
+            console.print(each, crop=not isinstance(each, Facts))
         else:
             with console.capture() as captured:
-                console.print(each)
+                console.print(each, crop=not isinstance(each, Facts))
             lines = captured.get().splitlines()
             sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
 

@@ -127,6 +127,17 @@ def test_an_owner_that_is_suspect(pages: Pages, capsys: pytest.CaptureFixture[st
     assert f"unwell      w0 is suspect: {why}" in output(capsys)
 
 
+def test_a_path_is_in_one_piece(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
+    """However long: it is to be copied. What stands before it is wrapped as ever."""
+    file = f"/tmp/{'deep/' * 20}eds/acme~red-epp~9002.json"
+    route = {"where": f"EDS file {file}", "addresses": ["10.0.0.7:9002"], "version": "3.5"}
+    pages[RED] = (200, {**POOL, "groups": [{**GROUP, "route": route}]})
+    assert main(["explain", "acme/red"]) == 0
+    lines = output(capsys)
+    at = lines.index("route       10.0.0.7:9002, written as 3.5, in EDS file")
+    assert lines[at + 1] == f"            {file}"
+
+
 def test_a_refused_pool_is_1(pages: Pages, capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody owns it; reason and remedy are folded, not cut."""
     pages[RED] = (200, REFUSED)

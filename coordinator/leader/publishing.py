@@ -8,6 +8,7 @@ gateways follow a fail-over before the workers' acknowledgements are in. A plann
 other order: its gainer opens the pools by an earlier map, which leaves routes as they are.
 """
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +87,7 @@ class Publisher:
         await self._routes.follow(shard_map)
         if relieves:
             self._links.assign(self._shares, changed)
+            await asyncio.sleep(0)  # they are sent before anything else is looked at
         self._tell(shard_map, changes, whole=whole)
 
     def _moves(self, changes: Sequence[Change], shard_map: ShardMap) -> list[Move]:

@@ -1,18 +1,21 @@
 """How a term's maps get into the store: before anything else, or behind everything else.
 
-Where the lease is in the store, the store is written first: a leader that lost its lease is stopped
-there before it touches anything else. Where the lease is elsewhere the store is a copy that workers
-and followers can do without for a while: it is written behind, as soon as it answers, and in whole
-after every doubt. Its own fence is the stored epoch then.
+Where the lease is in the store, the map is written first: a leader that lost its lease is stopped
+there before it touches anything else. Its shares follow (`coordinator.leader.sharekeeping`). Where
+the lease is elsewhere the store is a copy that workers and followers can do without for a while: it
+is written behind, as soon as it answers, and in whole after every doubt. Its own fence is the
+stored epoch then.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from coordinator.election.contract import Term
 from coordinator.leader.doubt import LeadershipLost, LeaseInDoubt
+from coordinator.leader.sharekeeping import ShareKeeper
 from coordinator.planning import shares_of
 from fleet.clock import Clock
 from fleet.errors import FormatError, StoreRefused, StoreUnavailable
@@ -38,16 +41,19 @@ class Storing(Protocol):
 
 
 class StoreFirst:
-    """Returns when it is stored."""
+    """Returns when the map is stored; its shares follow."""
 
-    def __init__(self, store: Store, term: Callable[[], Term]) -> None:
+    def __init__(self, store: Store, term: Callable[[], Term], shares: ShareKeeper) -> None:
         self._store = store
         self._term = term
+        self._shares = shares
 
     async def write(self, publication: Publication) -> None:
         """See `Storing.write`."""
         term = self._term()
-        await self._store.publish(Guard(term.leader.id, term.epoch), publication)
+        alone = replace(publication, shares={}, removed_shares=())
+        await self._store.publish(Guard(term.leader.id, term.epoch), alone)
+        self._shares.owe(publication)
 
 
 class StoreLag:

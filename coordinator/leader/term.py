@@ -32,6 +32,7 @@ from coordinator.leader.probation import Probation
 from coordinator.leader.publishing import Publisher
 from coordinator.leader.routekeeping import RouteKeeper
 from coordinator.leader.settling import Informed, Muster, settled
+from coordinator.leader.sharekeeping import ShareKeeper
 from coordinator.leader.signals import Signals
 from coordinator.leader.stillness import Stillness
 from coordinator.leader.storewatch import StoreWatch
@@ -191,7 +192,9 @@ class LeaderTerm:
 
     def _storing(self, tasks: asyncio.TaskGroup) -> Storing:
         if self._around.in_store:
-            return StoreFirst(self._around.store, self._term)
+            shares = ShareKeeper(self._around.store, term=self._term, clock=self._clock)
+            tasks.create_task(shares.run(), name="shares to the store")
+            return StoreFirst(self._around.store, self._term, shares)
         behind = StoreBehind(
             self._around.store,
             term=self._term,

@@ -174,6 +174,24 @@ class Store(Protocol):
         """
         ...
 
+    async def publish_shares(
+        self,
+        guard: Guard,
+        version: EpochVersion,
+        shares: Mapping[str, Share],
+        removed: Sequence[str],
+    ) -> None:
+        """Write shares behind the map of `version`, which is stored, in one guarded step.
+
+        A stored share stays if it is of a version that is not lower than that of the one to write
+        or, of `removed` workers, than `version`: what lands late takes nothing back.
+
+        Raises:
+            StoreRefused: as for `publish`; also if a share is of another epoch than the guard's.
+            StoreUnavailable: unknown.
+        """
+        ...
+
     async def shard_map(self, newer_than: EpochVersion) -> ShardMap | None:
         """The stored map if its version is higher than `newer_than`, else None (cheap)."""
         ...

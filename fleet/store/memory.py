@@ -7,6 +7,7 @@ persistence), rolled back (a fail-over to a replica that lagged) or made unavail
 
 import copy
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
@@ -161,6 +162,27 @@ class MemoryStore:
         for worker in publication.removed_shares:
             state.shares.pop(worker, None)
         state.moves.extend(publication.moves)
+
+    async def publish_shares(
+        self,
+        guard: Guard,
+        version: EpochVersion,
+        shares: Mapping[str, Share],
+        removed: Sequence[str],
+    ) -> None:
+        """See `Store.publish_shares`."""
+        state = self._state()
+        ours = all(share.version.epoch == guard.epoch for share in shares.values())
+        if not _may_write(state, guard) or not ours:
+            _refuse(state, guard, f"publish shares of {version}")
+        state.epoch = max(state.epoch, guard.epoch)
+        stored = state.shares
+        for worker, share in shares.items():
+            if worker not in stored or stored[worker].version < share.version:
+                stored[worker] = share
+        for worker in removed:
+            if worker in stored and stored[worker].version < version:
+                del stored[worker]
 
     async def shard_map(self, newer_than: EpochVersion) -> ShardMap | None:
         """See `Store.shard_map`."""

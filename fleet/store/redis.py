@@ -8,7 +8,7 @@ the leader writes it all again.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -153,12 +153,29 @@ class RedisStore:
         else:
             values = self._packed(publication)
         keys = [self._leader, self._epoch, self._map, self._ring, self._moves]
-        keys += [self._share_key(worker) for worker in publication.shares]
-        keys += [self._share_key(worker) for worker in publication.removed_shares]
+        keys += map(self._share_key, (*publication.shares, *publication.removed_shares))
         args = (*_writer(guard), _MAX_ENTRIES, *values)
         reply = await self._data_link.run(script("publish"), keys, args, acks=self._acks)
         version = publication.shard_map.version
         _raise_if_refused(reply, f"publish {version} by {guard.holder} in epoch {guard.epoch}")
+
+    async def publish_shares(
+        self,
+        guard: Guard,
+        version: EpochVersion,
+        shares: Mapping[str, Share],
+        removed: Sequence[str],
+    ) -> None:
+        """See `Store.publish_shares`."""
+        if sum(len(share.entries) for share in shares.values()) > _INLINE_GROUPS:
+            values = await asyncio.to_thread(self._packed_shares, shares, removed)
+        else:
+            values = self._packed_shares(shares, removed)
+        keys = [*self._lease_keys(), *map(self._share_key, (*shares, *removed))]
+        args = (*_writer(guard), version.version, len(shares), *values)
+        reply = await self._data_link.run(script("publish_shares"), keys, args, acks=self._acks)
+        what = f"publish shares of {version} by {guard.holder} in epoch {guard.epoch}"
+        _raise_if_refused(reply, what)
 
     async def shard_map(self, newer_than: EpochVersion) -> ShardMap | None:
         """See `Store.shard_map`."""
@@ -216,13 +233,18 @@ class RedisStore:
         version, shares = publication.shard_map.version, publication.shares
         values: list[Word] = [codec.encode_map(publication.shard_map, self._map_pieces)]
         values += [codec.encode_ring(publication.ring, version), len(shares)]
+        values += self._packed_shares(shares, publication.removed_shares)
+        for entry in codec.encode_moves(publication.moves[-MAX_MOVES:]):
+            values += entry
+        return values
+
+    def _packed_shares(self, shares: Mapping[str, Share], removed: Sequence[str]) -> list[Word]:
+        values: list[Word] = []
         for worker, share in shares.items():
             pieces = self._share_pieces.setdefault(worker, Pieces(_SHARE_PIECE))
             values.append(codec.encode_share(share, pieces))
-        for worker in publication.removed_shares:
+        for worker in removed:
             self._share_pieces.pop(worker, None)
-        for entry in codec.encode_moves(publication.moves[-MAX_MOVES:]):
-            values += entry
         return values
 
     def _key(self, name: str) -> str:

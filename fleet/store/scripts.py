@@ -14,6 +14,7 @@ NAMES: Final = (
     "members",
     "newer_map",
     "publish",
+    "publish_shares",
     "release",
     "renew",
 )

@@ -197,6 +197,59 @@ async def test_an_empty_share_is_information(world: World) -> None:
     assert await store.share("worker-0") is not None
 
 
+def shares_of_version(version: EpochVersion, *workers: str) -> dict[str, Share]:
+    given = publication(version).shares
+    return {worker: given[worker] for worker in workers}
+
+
+async def test_shares_follow_their_map(world: World) -> None:
+    """Written or deleted behind it; others stay as they stand."""
+    store = world.store()
+    guard = await take(store)
+    first, second, third = (EpochVersion(1, n) for n in (1, 2, 3))
+    await store.publish(guard, publication(first))
+    given = shares_of_version(second, "worker-0")
+    for _ in range(2):  # the answer to the first try may be lost
+        await store.publish_shares(guard, second, given, [])
+        assert await store.share("worker-0") == given["worker-0"]
+        assert (await store.share("worker-1")) == publication(first).shares["worker-1"]
+    await store.publish_shares(guard, third, {}, ["worker-1", "never-there"])
+    assert await store.share("worker-1") is None
+    assert await store.share("worker-0") == given["worker-0"]
+    assert await store.shard_map(NONE) == shard_map(first)
+
+
+async def test_a_share_is_never_replaced_by_an_older_one(world: World) -> None:
+    """A write that was given up and lands late takes back nothing that was written since."""
+    store = world.store()
+    guard = await take(store)
+    late, newer = EpochVersion(1, 4), EpochVersion(1, 10)
+    given = shares_of_version(newer, "worker-0", "worker-1")
+    await store.publish_shares(guard, newer, given, [])
+    await store.publish_shares(guard, late, shares_of_version(late, "worker-0"), ["worker-1"])
+    assert [await store.share(worker) for worker in given] == list(given.values())
+
+
+async def test_shares_are_written_by_the_leader_alone(world: World) -> None:
+    """Fenced like a map: by the lease, by its epoch, and with shares of no other epoch."""
+    sleeper, heir = world.store(), world.store()
+    old = await take(sleeper)
+    mine = EpochVersion(1, 1)
+    with pytest.raises(StoreRefused):
+        other = shares_of_version(EpochVersion(2, 1), "worker-0")
+        await sleeper.publish_shares(old, mine, other, [])
+    await sleeper.publish_shares(old, mine, shares_of_version(mine, "worker-1"), [])
+    world.expire_lease()
+    lease = await heir.acquire(LEADER_B, floor=0, ttl_seconds=TTL, request="r2")
+    assert lease.epoch == 2
+    with pytest.raises(StoreRefused) as refused:
+        later = EpochVersion(1, 2)
+        await sleeper.publish_shares(old, later, shares_of_version(later, "worker-0"), ["worker-1"])
+    assert (refused.value.holder, refused.value.epoch) == (LEADER_B.id, 2)
+    assert await heir.share("worker-0") is None
+    assert await heir.share("worker-1") == shares_of_version(mine, "worker-1")["worker-1"]
+
+
 async def test_a_map_is_read_only_when_newer(world: World) -> None:
     """Versions compare as pairs: a higher epoch beats any version of a lower one."""
     store = world.store()
@@ -350,6 +403,9 @@ async def test_of_two_leaders_elected_elsewhere_the_higher_epoch_writes(world: W
         assert (refused.value.holder, refused.value.epoch) == (None, 8)
     with pytest.raises(StoreRefused):
         await old.forget(elsewhere(LEADER_A, 7), "worker-0", "i1")
+    with pytest.raises(StoreRefused):
+        await old.publish_shares(elsewhere(LEADER_A, 7), EpochVersion(7, 31), {}, ["worker-1"])
+    assert await new.share("worker-1") is not None
     assert await new.shard_map(NONE) == shard_map(EpochVersion(8, 1))
     assert len(await new.members()) == 1
 

@@ -6,7 +6,7 @@ that lags: acknowledged writes are lost then.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fleet.errors import FleetError, StoreUnavailable
@@ -194,6 +194,17 @@ class SimStore:
             server.landed(guard, publication)
 
         await self._call(write, acks=True)
+
+    async def publish_shares(
+        self,
+        guard: Guard,
+        version: EpochVersion,
+        shares: Mapping[str, Share],
+        removed: Sequence[str],
+    ) -> None:
+        await self._call(
+            lambda store: store.publish_shares(guard, version, shares, removed), acks=True
+        )
 
     async def shard_map(self, newer_than: EpochVersion) -> ShardMap | None:
         return await self._call(lambda store: store.shard_map(newer_than))

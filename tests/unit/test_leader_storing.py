@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 
 from coordinator.election.contract import Term
 from coordinator.leader.doubt import LeadershipLost, LeaseInDoubt
+from coordinator.leader.sharekeeping import ShareKeeper
 from coordinator.leader.storing import StoreBehind, StoreFirst, StoreLag
 from coordinator.planning import shares_of
 from fleet.errors import StoreRefused
@@ -83,6 +85,16 @@ async def world() -> AsyncIterator[World]:
 
 
 V = EpochVersion
+
+
+class Owing:
+    """What is owed to the store."""
+
+    def __init__(self) -> None:
+        self.owed: list[Publication] = []
+
+    def owe(self, publication: Publication) -> None:
+        self.owed.append(publication)
 
 
 async def test_a_map_is_stored_in_the_same_moment(world: World) -> None:
@@ -231,9 +243,11 @@ async def test_a_lease_in_the_store_ends_the_term(world: World) -> None:
 
 
 async def test_where_the_lease_is_in_the_store_it_is_written_first(world: World) -> None:
-    """And says no to whoever does not hold it."""
-    first = StoreFirst(world.store, world.term)
-    publication = Publication(shard_map(V(5, 1)), RING, {})
+    """And says no to whoever does not hold it. The shares are owed, once the map is stored."""
+    keeper = Owing()
+    first = StoreFirst(world.store, world.term, cast("ShareKeeper", keeper))
+    published = shard_map(V(5, 1))
+    publication = Publication(published, RING, shares_of(published))
     with pytest.raises(StoreRefused):
         await first.write(publication)
     world.doubt = True
@@ -242,5 +256,8 @@ async def test_where_the_lease_is_in_the_store_it_is_written_first(world: World)
     world.doubt = False
     await world.close()
     await world.store.acquire(ME, floor=4, ttl_seconds=60.0, request="r")
+    assert keeper.owed == []
     await first.write(publication)
     assert world.stored == V(5, 1)
+    assert world.server.state.shares == {}
+    assert keeper.owed == [publication]

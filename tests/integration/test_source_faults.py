@@ -5,19 +5,15 @@ Every fault is real HTTP from `tests.fake_api_server`; waits are for conditions.
 
 import asyncio
 import gc
-import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fleet.model import Pod, Pool
-from fleet.sources.contract import Change, Kind, ObjectKey
+from fleet.sources.contract import Kind, ObjectKey
 from tests import manifest_texts as texts
 from tests.fake_api_server import (
-    OLD_POOLS,
-    POOLS,
     BadEvent,
     CutMidJson,
     ErrorEvent,
@@ -26,35 +22,14 @@ from tests.fake_api_server import (
     Garbage,
     HalfOpen,
     Hold,
-    Raw,
     Reset,
     Status,
     StatusInside,
 )
 from tests.kube_sources import QUICK, RunningSource, running_source, until
+from tests.source_log import NS1_PODS, Log, names, versions_asked, watch_pods
 
-V1 = "/apis/inference.networking.k8s.io/v1/inferencepools"
-OLD = "/apis/inference.networking.x-k8s.io/v1alpha2/inferencepools"
-NS1_PODS = "/api/v1/namespaces/ns1/pods"
 P, Q = ObjectKey("ns1", "p"), ObjectKey("ns1", "q")
-A = ObjectKey("ns1", "a")
-
-
-class Log:
-    """A listener that remembers in short form: `+a`, `~a`, `-a`."""
-
-    def __init__(self) -> None:
-        self.changes: list[Change] = []
-
-    def __call__(self, change: Change) -> None:
-        self.changes.append(change)
-
-    @property
-    def signs(self) -> list[str]:
-        return [
-            ("+" if each.old is None else "-" if each.new is None else "~") + each.key.name
-            for each in self.changes
-        ]
 
 
 @pytest.fixture
@@ -67,32 +42,6 @@ async def server() -> AsyncIterator[FakeApiServer]:
 async def on(server: FakeApiServer, tmp_path: Path) -> AsyncIterator[RunningSource]:
     async with running_source(server.kubeconfig(tmp_path)) as running:
         yield running
-
-
-async def watch_pods(server: FakeApiServer, on: RunningSource) -> Log:
-    """Pods p and q of ns1 are there and watched."""
-    server.put(texts.pod("p"))
-    server.put(texts.pod("q"))
-    log = Log()
-    on.source.watch(Kind.POD, log, namespace="ns1")
-    await on.source.start()
-    await until(lambda: server.watches(NS1_PODS) == 1, "the pods are watched")
-    assert sorted(log.signs) == ["+p", "+q"]
-    log.changes.clear()
-    return log
-
-
-def names(on: RunningSource, kind: Kind = Kind.POD) -> set[str]:
-    return {key.name for key in on.source.objects(kind)}
-
-
-def versions_asked(server: FakeApiServer, path: str) -> list[str | None]:
-    """The resourceVersion of every watch so far."""
-    return [
-        each.query.get("resourceVersion")
-        for each in server.requests
-        if each.watch and each.path == path
-    ]
 
 
 EXPIRED: list[tuple[str, Fault]] = [
@@ -346,195 +295,3 @@ async def test_watching_before_there_is_a_server(tmp_path: Path) -> None:
             await early.wait_synced()
             await late.wait_synced()
             assert logs[0].signs == logs[1].signs == ["+a"]
-
-
-async def test_a_deletion_that_the_watch_missed(server: FakeApiServer, on: RunningSource) -> None:
-    """vllm-project/production-stack#1091, #1008, #656: DELETED fell into a gap of the watch; the
-    pod is gone all the same."""
-    log = await watch_pods(server, on)
-    server.cut_watches()
-    with server.losing_events():
-        server.remove(texts.pod("p"))
-    await until(lambda: names(on) == {"q"})
-    assert log.signs == ["-p"]
-
-
-async def test_a_relabelled_pod_changes_once(server: FakeApiServer, on: RunningSource) -> None:
-    """kubernetes-sigs/gateway-api-inference-extension#696, sgl-project/sglang#26842,
-    ai-dynamo/dynamo#9700: one change with the old labels and the new."""
-    log = await watch_pods(server, on)
-    server.put(texts.pod("p", labels={"app": "other"}))
-    await until(lambda: bool(log.changes))
-    (change,) = log.changes
-    assert isinstance(change.old, Pod)
-    assert isinstance(change.new, Pod)
-    assert (change.old.labels, change.new.labels) == ({"app": "pool-a"}, {"app": "other"})
-
-
-async def test_a_pool_recreated_while_nobody_looked(
-    server: FakeApiServer, on: RunningSource
-) -> None:
-    """kubernetes-sigs/gateway-api-inference-extension#350, #268, #393: same name, another uid and
-    selector, DELETE lost: one change, from the one to the other."""
-    server.put(texts.pool("a"))
-    log = Log()
-    on.source.watch(Kind.POOL, log)
-    await on.source.start()
-    await until(lambda: server.watches(V1) == 1)
-    (first,) = log.changes
-    log.changes.clear()
-    server.cut_watches()
-    with server.losing_events():
-        server.remove(texts.pool("a"))
-        server.put(texts.pool("a", labels={"app": "b"}))
-    await until(lambda: bool(log.changes))
-    (change,) = log.changes
-    assert change.old == first.new
-    assert isinstance(change.old, Pool)
-    assert isinstance(change.new, Pool)
-    assert change.new.uid != change.old.uid
-    assert change.new.selector == {"app": "b"}
-
-
-async def test_an_object_that_is_too_large(server: FakeApiServer, on: RunningSource) -> None:
-    """It is skipped with a reason, and its last good state stays, both in a watch and in a list."""
-    server.put(texts.pool("a"))
-    on.source.watch(Kind.POOL, Log())
-    await on.source.start()
-    await until(lambda: server.watches(V1) == 1)
-    large: Raw = texts.pool("a", ports=(9000,))
-    large["metadata"]["labels"] = {f"label-{number}": "x" * 60 for number in range(10_000)}
-    server.put(large)
-    await until(lambda: on.condition(V1).skipped == 1)
-    server.cut_watches()
-    await until(lambda: all(each.counters.lists == 2 for each in on.source.conditions()))
-    (pool,) = on.source.objects(Kind.POOL).values()
-    assert isinstance(pool, Pool)
-    assert pool.target_ports == (8000,)
-    (problem,) = on.source.problems()
-    assert problem.where == V1.replace("inferencepools", "namespaces/ns1/inferencepools/a")
-    assert "labels and annotations" in problem.message
-
-
-async def test_a_missing_permission_is_loud(
-    server: FakeApiServer, on: RunningSource, caplog: pytest.LogCaptureFixture
-) -> None:
-    """kserve/kserve#5750: the log names verb and resource, once; the age grows, what was known
-    stays."""
-    await watch_pods(server, on)
-    denied = server.fail(NS1_PODS, Status(403, "Forbidden", 'User "u" cannot list resource "pods"'))
-    caplog.set_level(logging.INFO)
-    server.cut_watches()
-    await until(lambda: denied.hits > 5)
-    errors = [each for each in caplog.records if each.levelno == logging.ERROR]
-    (error,) = errors
-    assert 'verb "list" on resource "pods"' in error.__dict__["error"]
-    assert names(on) == {"p", "q"}
-    before = on.source.age()
-    await until(lambda: on.source.age() > before + 0.05)
-    assert 'verb "list" on resource "pods"' in on.source.problems()[0].message
-
-
-async def test_no_crds_at_all(tmp_path: Path) -> None:
-    """kubernetes-sigs/gateway-api-inference-extension#1737, envoyproxy/ai-gateway#953: nothing
-    crashes and nothing waits; both kinds are looked for again, and found when they come."""
-    async with (
-        FakeApiServer.running() as server,
-        running_source(server.kubeconfig(tmp_path)) as on,
-    ):
-        for kind in (POOLS, OLD_POOLS):
-            server.uninstall(kind)
-        log = Log()
-        watch = on.source.watch(Kind.POOL, log)
-        await on.source.start()
-        await watch.wait_synced()
-        assert on.source.problems() == ()
-        assert on.condition(V1).missing
-        server.store.install(POOLS)
-        server.put(texts.pool("a"))
-        await until(lambda: log.signs == ["+a"])
-        await until(lambda: not on.condition(V1).missing)
-        assert on.condition(OLD).missing
-
-
-async def test_a_crd_that_goes_while_running(server: FakeApiServer, on: RunningSource) -> None:
-    """kubernetes-sigs/gateway-api-inference-extension#407: its pools go with it; when it comes back
-    so do new ones."""
-    server.put(texts.pool("a"))
-    log = Log()
-    on.source.watch(Kind.POOL, log)
-    await on.source.start()
-    await until(lambda: server.watches(V1) == 1)
-    server.uninstall(POOLS)
-    await until(lambda: on.condition(V1).missing)
-    assert log.signs == ["+a", "-a"]
-    server.store.install(POOLS)
-    server.put(texts.pool("a"))
-    await until(lambda: log.signs == ["+a", "-a", "+a"])
-
-
-async def test_a_server_that_forgot_its_kinds_is_not_believed_at_once(
-    server: FakeApiServer, on: RunningSource
-) -> None:
-    """kubernetes-sigs/gateway-api-inference-extension#1936: a 404 that discovery contradicts is a
-    failure like any other and removes nothing."""
-    server.put(texts.pool("a"))
-    log = Log()
-    on.source.watch(Kind.POOL, log)
-    await on.source.start()
-    await until(lambda: server.watches(V1) == 1)
-    rule = server.fail(f"{V1}$", Status(404, "NotFound"), times=8)
-    server.cut_watches()
-    await until(lambda: rule.hits == 8 and server.watches(V1) == 1)
-    assert log.signs == ["+a"]
-    server.fail("^/apis/inference.networking.k8s.io/v1", Status(404, "NotFound"), times=4)
-    server.cut_watches()
-    await until(lambda: server.watches(V1) == 1)
-    assert log.signs == ["+a"]
-
-
-async def test_one_name_in_both_groups(server: FakeApiServer, on: RunningSource) -> None:
-    """kubernetes-sigs/gateway-api-inference-extension#1737: never two pools; v1 wins while it is
-    there, and the older one is what is left."""
-    server.put(texts.old_pool("a", targetPortNumber=7000))
-    log = Log()
-    on.source.watch(Kind.POOL, log)
-    await on.source.start()
-    await until(lambda: server.watches("inferencepools") == 2)
-
-    def ports() -> list[tuple[int, ...]]:
-        return [
-            pool.target_ports
-            for pool in on.source.objects(Kind.POOL).values()
-            if isinstance(pool, Pool)
-        ]
-
-    assert ports() == [(7000,)]
-    server.put(texts.pool("a", ports=(8000,)))
-    await until(lambda: ports() == [(8000,)])
-    server.put(texts.old_pool("a", targetPortNumber=7001))
-    await until(
-        lambda: on.source.seen(Kind.POOL, A, rank=1) == str(server.store.version), "it was seen"
-    )
-    assert ports() == [(8000,)]
-    server.remove(texts.pool("a"))
-    await until(lambda: ports() == [(7001,)])
-    server.remove(texts.old_pool("a"))
-    await until(lambda: ports() == [])
-    assert log.signs == ["+a", "~a", "~a", "-a"]
-
-
-async def test_an_absent_old_group_needs_no_permission(tmp_path: Path) -> None:
-    """kubernetes-sigs/gateway-api-inference-extension#1737: RBAC is asked before the kind is looked
-    up, so a kind that does not exist may answer 403; discovery tells the two apart."""
-    async with (
-        FakeApiServer.running(POOLS) as server,
-        running_source(server.kubeconfig(tmp_path)) as on,
-    ):
-        server.fail(OLD, Status(403, "Forbidden"))
-        server.put(texts.pool("a"))
-        watch = on.source.watch(Kind.POOL, Log())
-        await on.source.start()
-        await watch.wait_synced()
-        assert names(on, Kind.POOL) == {"a"}
-        assert on.source.problems() == ()

@@ -12,8 +12,8 @@ from epp_worker.extproc.session import Session
 from epp_worker.scheduling.contract import Pick, PickRequest, Refusal, ResponsePhase
 from epp_worker.scheduling.group import GroupPicker
 from fleet.model.rewrites import Intents, Rule, Target
+from tests.extproc_world import World, immediate, kinds, replies, streamed
 from tests.unit import extproc_messages as make
-from tests.unit.test_extproc_session import World, immediate, kinds, replies, streamed
 
 PATH = {":method": "POST", ":path": "/v1/chat/completions"}
 BODY = b'{"model":"m", "messages":[{"role":"user","content":"hi"}]}'

@@ -8,8 +8,8 @@ from epp_worker.extproc.detaching import ResponsePhases
 from epp_worker.process import ENVOY_HEADER, LAST_BYTES, ONE_WRITE_BYTES, ServedStream
 from epp_worker.scheduling.contract import ResponsePhase
 from epp_worker.wheel import Lane
+from tests.extproc_world import World, streamed
 from tests.unit import extproc_messages as make
-from tests.unit.test_extproc_session import World, streamed
 from tests.worker_fakes import FakeStream
 
 GATEWAY = {ENVOY_HEADER: "true"}

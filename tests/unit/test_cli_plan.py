@@ -14,9 +14,9 @@ from coordinator.whatif import Premises
 from fleet.cli.main import main
 from fleet.model import LeaderInfo, MemberState, MemberStatus
 from fleet.settings.model import PlacementSettings
+from tests.fake_view import FakeView
 from tests.json_pages import Pages, serving_pages
 from tests.placed_fleet import PlacedFleet
-from tests.unit.test_web_server import FakeView
 
 PLAN: dict[str, Any] = {
     "format": 1,

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from fleet.kube.contract import Raw
+from tests.deploy_objects import KUBERNETES_VERSION, started
 from tests.kustomize import DEPLOY, NoKustomize, only, overlay, rendered
-from tests.unit.test_deploy_manifests import KUBERNETES_VERSION, started
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import yaml
 
 from fleet.kube.contract import Raw
 from fleet.kube.reviews import ACCESS_REVIEWS, TOKEN_REVIEWS
+from tests.deploy_objects import KUBERNETES_VERSION, PARSERS, started
 from tests.kustomize import DEPLOY, OVERLAYS, NoKustomize, of_kind, only, overlay, rendered
-from tests.unit.test_deploy_manifests import KUBERNETES_VERSION, PARSERS, started
 
 NAME = "epp-fleet-read-authorization"
 

@@ -14,10 +14,10 @@ import yaml
 
 from fleet.kube.contract import Raw
 from fleet.settings.fields import all_fields
+from tests.deploy_objects import KUBERNETES_VERSION, PARSERS, started
 from tests.go_tools import NoTool
 from tests.helm import CHART, Refused, Values, chart, helm, notes
 from tests.kustomize import DEPLOY, NoKustomize, of_kind, only, overlay, rendered
-from tests.unit.test_deploy_manifests import KUBERNETES_VERSION, PARSERS, started
 
 SENTINELS = [f"redis-{number}.redis.redis:26379" for number in range(3)]
 VARIANTS: dict[str, Values] = {

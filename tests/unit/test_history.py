@@ -15,8 +15,8 @@ from fleet.cli.main import main
 from fleet.errors import StoreUnavailable
 from fleet.model import EpochVersion, GroupKey, Phase, Placement, PoolId, PoolRef, Reason
 from fleet.store.contract import Move
+from tests.fake_view import FakeView, empty_map
 from tests.json_pages import Pages, serving_pages
-from tests.unit.test_web_server import FakeView, empty_map
 
 ALL = "/api/v1/history?limit=100"
 

@@ -18,13 +18,13 @@ from fleet.settings.model import KubernetesSettings, RedisSettings, Settings
 from fleet.sources.contract import Kind
 from fleet.sources.kubernetes import KubeSource
 from fleet.store.redis import RedisStore
+from tests.fake_view import FakeView
 from tests.memory_kube import MemoryApiServer, MemoryKube
 from tests.memory_source import MemorySource
 from tests.metrics_maps import member, placed
 from tests.metrics_pages import as_shown, declared, full_worker_page, shown
 from tests.scripted_kube import LoopClock, ScriptedKube, page
 from tests.unit.test_ownership_claims import claims_of
-from tests.unit.test_web_server import FakeView
 
 DOCS = Path(__file__).parents[2] / "docs"
 

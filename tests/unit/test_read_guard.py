@@ -20,8 +20,8 @@ from fleet.http_listener import HttpListener, listen_http
 from fleet.kube.read_access import ReadAccess
 from fleet.model import EpochVersion
 from fleet.read_guard import bearer_token
+from tests.fake_view import FakeView, empty_map
 from tests.review_kube import PROMETHEUS, ReviewKube, StillClock
-from tests.unit.test_web_server import FakeView, empty_map
 
 TOKEN = "the-fleets-token"
 

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from coordinator.web import start_web
 from coordinator.web.reads import MAX_WAITING
 from fleet.store.contract import Move
-from tests.unit.test_web_server import FakeView, empty_map
+from tests.fake_view import FakeView, empty_map
 
 
 @pytest.mark.parametrize("path", ["/api/v1/history", "/api/v1/plan?remove=w"])

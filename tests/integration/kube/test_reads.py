@@ -33,10 +33,10 @@ from fleet.settings.model import (
 from tests.control_plane.cluster import Cluster
 from tests.control_plane.objects import eventually, service_account_token
 from tests.control_plane.plane import ControlPlane
+from tests.fake_view import FakeView, empty_map
 from tests.kustomize import DEPLOY
 from tests.ports import free_port
 from tests.review_kube import StillClock
-from tests.unit.test_web_server import FakeView, empty_map
 from tests.worker_process import TOKEN, WorkerProcess
 
 

@@ -8,6 +8,7 @@ import pytest
 from fleet.kube.client import KubeClient
 from fleet.settings.model import KubernetesSettings, Settings
 from tests.contract import test_routes as suite
+from tests.contract.route_places import SlicePlace
 from tests.control_plane.objects import ensure
 
 NAMESPACE = "ns1"
@@ -15,12 +16,12 @@ NAMESPACE = "ns1"
 
 
 @pytest.fixture
-async def place(kube: KubeClient) -> AsyncIterator[suite.SlicePlace]:
+async def place(kube: KubeClient) -> AsyncIterator[SlicePlace]:
     """A fleet that no other test has."""
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     await ensure(kube, "/api/v1/namespaces", body)
     watched = KubernetesSettings(watch_namespaces=NAMESPACE)
-    made = suite.SlicePlace(kube, Settings(fleet=f"t-{secrets.token_hex(4)}", kubernetes=watched))
+    made = SlicePlace(kube, Settings(fleet=f"t-{secrets.token_hex(4)}", kubernetes=watched))
     try:
         yield made
     finally:

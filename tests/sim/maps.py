@@ -1,6 +1,7 @@
 """What must be true of every map that is published."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from coordinator.planning.facts import DEADLINE
@@ -30,6 +31,10 @@ LEASE_LOST_SECONDS = 5.0
 """From a fault of the store or of a leader until another one leads, and has settled."""
 
 
+Content = tuple[str, Mapping[GroupKey, Placement], Mapping[str, str]]
+"""Of a map: its leader, who owns what, and in which life."""
+
+
 class MapRules:
     """Compares each map with the one before, and with what is true."""
 
@@ -39,7 +44,7 @@ class MapRules:
         self._counts = counts
         self._last: ShardMap | None = None
         self._earlier: ShardMap | None = None
-        self._maps: dict[EpochVersion, object] = {}
+        self._maps: dict[EpochVersion, Content] = {}
         self._dead: set[tuple[str, str]] = set()
         self._confirmed: tuple[ShardMap | None, set[tuple[str, str]]] = (None, set())
         self._drains: dict[str, float] = {}
@@ -226,7 +231,8 @@ class MapRules:
             self._counts.fail_overs += 1
             if known:
                 self._to_whom(last, shard_map, before, after)
-        if lives and reason not in PLANNED:
+        has_had = reason is Reason.KEPT and self._was_told(last, group, target)
+        if lives and reason not in PLANNED and not has_had:
             tape.break_(
                 "I6", f"{group} moved from {source}, which lives, to {target}: {reason.value}"
             )
@@ -238,6 +244,19 @@ class MapRules:
             tape.break_("I6", f"{group} moved to {target}, meant for {before.moving_to}")
         if lives and target is not None and reason in PLANNED:
             self._made_before(shard_map, group, target)
+
+    def _was_told(self, last: ShardMap, group: GroupKey, worker: str | None) -> bool:
+        """Whether it owns the group already, by a later map than `last`: one that it read before
+        the store lost it. That map was looked at when it landed."""
+        life = None if worker is None else self._fleet.workers.get(worker)
+        if life is None or not life.up:
+            return False
+        held, applied = life.worker.holdings.get(group), life.worker.holdings.applied
+        told = self._maps.get(applied)
+        if held is None or held.hold is not Hold.OWNER or told is None or applied <= last.version:
+            return False
+        _, placements, _ = told
+        return group in placements and placements[group].owners == (worker,)
 
     def _leaves(self, worker: str) -> bool:
         """Whether it drains; its leader hears of that in the same moment."""

@@ -11,7 +11,7 @@ from coordinator.web import reads, start_web
 from coordinator.web.reads import PLAN_REST
 from coordinator.whatif import NoSuchWorker, Premises
 from fleet.settings.model import PlacementSettings
-from tests.unit.test_web_server import FakeView, empty_map
+from tests.fake_view import FakeView, empty_map
 
 
 async def test_after_a_plan_none_is_made_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

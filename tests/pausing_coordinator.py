@@ -52,7 +52,7 @@ def _install(point: str, armed: Path) -> None:
     elif point == "lock":
         rename = EdsFile._rename
 
-        def stopping_rename(self: EdsFile, temporary: Path) -> None:
+        def stopping_rename(self: EdsFile, temporary: str) -> None:
             _stop_if(armed)
             rename(self, temporary)
 

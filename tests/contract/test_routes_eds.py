@@ -105,7 +105,7 @@ async def test_a_writer_that_wakes_before_its_deadline_check_writes_nothing(
     """Paused under its lock with the comparison behind it: its own clock tells it."""
     commit = EdsFile._commit
 
-    def paused(self: EdsFile, temporary: Path, during: Term) -> bool:
+    def paused(self: EdsFile, temporary: str, during: Term) -> bool:
         eds.clock.now += 10.0
         return commit(self, temporary, during)
 
@@ -123,7 +123,7 @@ async def test_a_writer_paused_after_its_last_check_is_overtaken_and_repaired(
     rename = EdsFile._rename
     reached, resume = threading.Event(), threading.Event()
 
-    def paused(self: EdsFile, temporary: Path) -> None:
+    def paused(self: EdsFile, temporary: str) -> None:
         if not reached.is_set():
             reached.set()
             assert resume.wait(10)

@@ -77,6 +77,16 @@ def test_a_change_packs_its_own_piece_again_and_no_other() -> None:
     assert len(following) > 60
 
 
+def test_groups_that_change_places_change_the_pieces() -> None:
+    """They are as many as before, and others than before at their places."""
+    pieces, items = Pieces(4), rows(50)
+    read(pieces, items)
+    items[3], items[30] = items[30], items[3]
+    assert read(pieces, items) == plain(items)
+    items[0] = Row(GroupKey("ns", "other", 1), 0)
+    assert read(pieces, items) == plain(items)
+
+
 def test_a_stored_map_is_what_it_is_with_or_without_the_pieces_of_the_last() -> None:
     """Through changes of one group each; the pieces are of no account for who reads it."""
     groups = [row.group for row in rows(100)]

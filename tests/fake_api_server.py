@@ -40,6 +40,7 @@ from tests.fake_api_faults import (
     Status,
     StatusInside,
 )
+from tests.fake_api_replies import abort, cut_short, failed, opened, status_of
 from tests.fake_api_store import (
     BUILT_IN,
     CORE_EVENTS,
@@ -58,7 +59,6 @@ from tests.fake_api_store import (
     Refusal,
     Resource,
     Store,
-    status_body,
 )
 from tests.fake_api_watches import CLOSE, OpenWatch, line_of
 
@@ -305,7 +305,7 @@ class FakeApiServer:
                 await asyncio.sleep(fault.seconds)
                 fault = None
             case _:
-                return await self._fail(request, seen, fault)
+                return await failed(request, seen, fault)
         if seen.watch and seen.method == "GET":
             return await self._watch(request, seen, fault)
         body, code = self._answers.answer(seen)
@@ -313,46 +313,8 @@ class FakeApiServer:
         if isinstance(fault, Garbage):
             return web.Response(body=fault.line, content_type="application/json")
         if isinstance(fault, CutMidJson):
-            return await self._cut(request, answer)
+            return await cut_short(request, answer)
         return answer
-
-    async def _fail(self, request: web.Request, seen: Seen, fault: Fault) -> web.StreamResponse:
-        match fault:
-            case ErrorEvent() if seen.watch:
-                event = {"type": "ERROR", "object": _status_of(fault.code, fault.reason)}
-                response = await self._stream(request)
-                await response.write(line_of(event))
-                return response
-            case StatusInside():
-                return web.json_response(_status_of(fault.code, fault.reason))
-            case Status():
-                headers = {"Retry-After": fault.retry_after} if fault.retry_after else None
-                body = status_body(fault.code, fault.reason, fault.message)
-                return web.json_response(body, status=fault.code, headers=headers)
-            case ErrorEvent():
-                raise Refusal(fault.code, fault.reason, "made up by the test")
-            case HalfOpen():
-                await asyncio.Event().wait()
-            case _:
-                pass
-        _abort(request)
-        return web.Response()
-
-    async def _stream(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        response.enable_chunked_encoding()
-        await response.prepare(request)
-        return response
-
-    async def _cut(self, request: web.Request, answer: web.Response) -> web.StreamResponse:
-        body = answer.body
-        assert isinstance(body, bytes)
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        response.content_length = len(body)
-        await response.prepare(request)
-        await response.write(body[: len(body) // 2])
-        _abort(request)
-        return response
 
     async def _watch(
         self, request: web.Request, seen: Seen, fault: Fault | None
@@ -365,18 +327,18 @@ class FakeApiServer:
         if self.watch_seconds is not None:
             seconds = min(seconds, self.watch_seconds)
         if self._begin(watch, target, seen.query):
-            response = await self._stream(request)
-            await response.write(line_of({"type": "ERROR", "object": _status_of(410, "Expired")}))
+            response = await opened(request)
+            await response.write(line_of({"type": "ERROR", "object": status_of(410, "Expired")}))
             return response
         self._watches.append(watch)
         self._activity.set()
         try:
-            response = await self._stream(request)
+            response = await opened(request)
             if isinstance(fault, BadEvent | Garbage):
                 await response.write(fault.line)
             elif isinstance(fault, CutMidJson):
                 await response.write(b'{"type": "ADDED", "object": {"metad')
-                _abort(request)
+                abort(request)
                 return response
             await self._send(request, response, watch, seconds)
         finally:
@@ -415,13 +377,4 @@ class FakeApiServer:
             if watch.bookmarks:
                 await response.write(watch.bookmark(self.store.version))
         if watch.cut:
-            _abort(request)
-
-
-def _status_of(code: int, reason: str) -> Raw:
-    return status_body(code, reason, "too old resource version: 1 (2)" if code == 410 else reason)
-
-
-def _abort(request: web.Request) -> None:
-    if request.transport is not None:
-        request.transport.abort()
+            abort(request)

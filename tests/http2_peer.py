@@ -368,3 +368,10 @@ def exchange(wire: Wire, client: Client) -> None:
             client.receive(to_client)
         if not to_server and not to_client:
             return
+
+
+def talk(limits: Http2Limits | None = None) -> tuple[Wire, Client]:
+    """A server and a client that have greeted each other."""
+    wire, client = Wire(limits=limits), Client()
+    exchange(wire, client)
+    return wire, client

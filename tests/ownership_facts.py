@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Mapping
 
-from coordinator.ownership import ServiceKey, SliceWriter
+from coordinator.ownership import Decision, RefusalReason, ServiceKey, SliceWriter, decide
 from fleet.kube.names import CONTROLLER_NAME, FLEET_LABEL, MANAGED_BY, MANAGED_BY_LABEL
 from fleet.model import GroupKey, Pool, PoolRef, Service
 from fleet.model.pools import ALSO_SERVE
+from fleet.settings.model import OwnershipSettings
 
 FLEET = "blue"
 OURS = "example.com/blue"
 THEIRS = "example.com/green"
 FOREIGN = SliceWriter("endpointslice-controller.k8s.io", "")
 GREEN = SliceWriter(MANAGED_BY, "green")
+ALL = OwnershipSettings(controller_name=OURS)
 
 
 def key(service: str = "epp", namespace: str = "ns") -> ServiceKey:
@@ -98,3 +100,28 @@ class Slices:
 
     async def wait_synced(self) -> None:
         assert self.listed
+
+
+def decided(
+    *pools: Pool,
+    services: tuple[Service, ...] | None = (),
+    foreign: dict[str, SliceWriter] | None = None,
+    settings: OwnershipSettings = ALL,
+    fleet: str = FLEET,
+) -> Decision:
+    """The decision about the first pool."""
+    known = (
+        None if services is None else {key(each.name, each.namespace): each for each in services}
+    )
+    writers = {key(name): frozenset([writer]) for name, writer in (foreign or {}).items()}
+    return decide(pools, known, writers, settings, fleet)[pools[0].ref]
+
+
+def states(decision: Decision) -> dict[str, str]:
+    """Service -> state of what is served."""
+    return {each.group.service: each.state.value for each in decision.served}
+
+
+def reasons(decision: Decision) -> list[RefusalReason]:
+    """Why something about the pool is refused."""
+    return [refusal.reason for refusal in decision.refusals]

@@ -17,7 +17,6 @@ from fleet.settings.model import RouteSettings, Settings
 
 A, B, C = (GroupKey("ns1", name, 9002) for name in ("a", "b", "c"))
 ONE, TWO = ("192.0.2.1:9002",), ("192.0.2.2:9002", "[2001:db8::1]:9002")
-
 """EndpointSlices take no loopback addresses."""
 
 

@@ -3,14 +3,11 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from fleet.errors import KubeForbidden, KubeGone, KubeNotFound, KubeThrottled, KubeUnavailable
-from fleet.kube.contract import Raw
+from fleet.errors import KubeForbidden, KubeThrottled
 from fleet.kube.listwatch import SLICE, ListWatch
 from fleet.kube.listwatch_cache import Delta, Key
 from fleet.kube.listwatch_events import Collection
@@ -26,68 +23,9 @@ from tests.scripted_kube import (
     obj,
     page,
 )
+from tests.watched_numbers import API, AWAY, GONE, number, watched
 
 pytestmark = pytest.mark.looptime
-
-AWAY = KubeUnavailable("no answer")
-GONE = KubeGone("expired", status=410)
-NOT_FOUND = KubeNotFound("no such kind", status=404)
-API = "/apis/g/v1"
-
-
-class Watched:
-    """A running list+watch of numbered objects, its client and what it told."""
-
-    def __init__(self, kube: ScriptedKube, loop: ListWatch[int], told: list[str]) -> None:
-        self.kube = kube
-        self.loop = loop
-        self.told = told
-
-    @property
-    def names(self) -> set[str]:
-        return {key.name for key in self.loop.values}
-
-
-def number(raw: Raw) -> int:
-    value: int = raw.get("value", 0)
-    return value
-
-
-@asynccontextmanager
-async def watched(
-    lists: Sequence[bytes | Exception],
-    watches: Sequence[Script] = (FOREVER,),
-    *,
-    pace: Pace | None = None,
-    discovered: Raw | Exception | None = None,
-    clock: LoopClock | None = None,
-    **options: Any,
-) -> AsyncIterator[Watched]:
-    kube = ScriptedKube(lists, watches)
-    if discovered is not None:
-        kube.discovered = discovered
-    told: list[str] = []
-
-    def tell(deltas: Sequence[Delta[int]]) -> None:
-        for each in deltas:
-            sign = "+" if each.old is None else "-" if each.new is None else "~"
-            told.append(sign + each.key.name)
-
-    loop = ListWatch(
-        kube,
-        Collection(API, "things"),
-        keep=number,
-        told=tell,
-        pace=pace or Pace(),
-        clock=clock or LoopClock(),
-        rng=Highest(),
-        **options,
-    )
-    loop.start()
-    try:
-        yield Watched(kube, loop, told)
-    finally:
-        await loop.close()
 
 
 async def test_it_lists_then_watches() -> None:
@@ -271,72 +209,6 @@ async def test_a_loop_that_died_is_started_again(caplog: pytest.LogCaptureFixtur
         assert on.names == {"a"}
         assert on.loop.condition().counters.restarts == 1
     assert "list+watch died; started again" in caplog.text
-
-
-async def test_a_missing_kind_is_empty_and_looked_for() -> None:
-    """kubernetes-sigs/gateway-api-inference-extension#1737: it is no failure; discovery is asked
-    after 1 s, doubled, up to 30 s."""
-    async with watched([NOT_FOUND, page(obj("a"))], discovered=NOT_FOUND) as on:
-        await asyncio.sleep(0.5)
-        condition = on.loop.condition()
-        assert (condition.synced, condition.missing, condition.failing) == (True, True, None)
-        await asyncio.sleep(95)
-        assert on.kube.times(API) == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 61.0, 91.0]
-        assert on.kube.times("list") == [0.0]
-        assert on.loop.condition().age_seconds == pytest.approx(4.5)
-        on.kube.discovered = {"resources": [{"name": "things"}]}
-        await asyncio.sleep(30)
-        assert on.told == ["+a"]
-        assert not on.loop.condition().missing
-        assert on.kube.times("watch") == [121.0]
-
-
-async def test_a_kind_that_came_and_went_is_looked_for_quickly_again() -> None:
-    """Each time from 1 s on."""
-    lists: list[bytes | Exception] = [NOT_FOUND, page(), NOT_FOUND]
-    async with watched(lists, [(10.0, AWAY)], discovered=NOT_FOUND) as on:
-        await asyncio.sleep(65)
-        on.kube.discovered = {"resources": [{"name": "things"}]}
-        await asyncio.sleep(30)
-        on.kube.discovered = NOT_FOUND
-        await asyncio.sleep(12)
-        looks = [each for each in on.kube.times(API) if each > 95]
-        assert looks[1] - looks[0] == pytest.approx(1.0)
-
-
-async def test_while_a_kind_is_missing_nothing_else_is_believed() -> None:
-    """A server that does not answer is a failure, though there was no such kind."""
-    async with watched([NOT_FOUND, page(obj("a"))], discovered=NOT_FOUND) as on:
-        await asyncio.sleep(0.5)
-        on.kube.discovered = AWAY
-        await asyncio.sleep(10)
-        assert on.loop.condition().failing == "no answer"
-        assert on.loop.condition().age_seconds > 9
-        on.kube.discovered = {"resources": [{"name": "things"}]}
-        await asyncio.sleep(10)
-        assert on.told == ["+a"]
-
-
-async def test_a_kind_that_vanished_is_looked_for_three_times_before_its_objects_go() -> None:
-    """An API server that starts answers 404 for CRDs for a moment; deleting a CRD deletes its
-    objects one by one, so usually none are left."""
-    async with watched([page(obj("a")), NOT_FOUND], [(AWAY,)], discovered=NOT_FOUND) as on:
-        await asyncio.sleep(2)
-        assert on.names == {"a"}
-        assert on.loop.condition().failing == "no such kind"
-        await asyncio.sleep(2)
-        assert on.told == ["+a", "-a"]
-        assert on.loop.condition().missing
-
-
-@pytest.mark.parametrize("discovered", [{"resources": [{"name": "things"}]}, AWAY])
-async def test_a_kind_that_discovery_does_not_deny_is_there(discovered: Raw | Exception) -> None:
-    """404 from the list alone proves nothing."""
-    async with watched([page(obj("a")), NOT_FOUND], [(AWAY,)], discovered=discovered) as on:
-        await asyncio.sleep(300)
-        assert on.names == {"a"}
-        assert on.loop.condition().failing is not None
-        assert not on.loop.condition().missing
 
 
 async def test_a_lasting_failure_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

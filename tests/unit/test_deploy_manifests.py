@@ -29,9 +29,6 @@ def settings(whole: tuple[Raw, ...], tmp_path: Path) -> Settings:
     return started(whole, "worker", tmp_path).settings
 
 
-# -- validity -----------------------------------------------------------------------------------
-
-
 def test_every_object_is_valid(objects: tuple[Raw, ...]) -> None:
     """By the API's own schemas, strictly: no unknown field."""
     for each in objects:

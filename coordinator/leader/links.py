@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import structs
 
+from coordinator.leader.asked_again import AskedAgain
 from coordinator.leader.doubt import LeaseInDoubt
 from coordinator.reach import ControlStream, StreamEnded, WorkerReach
 from coordinator.verdicts import Answer, Connect
@@ -77,6 +78,10 @@ class LinkEvents(Protocol):
         """A worker refused us: it has seen this epoch."""
         ...
 
+    def asked_again(self) -> None:
+        """A worker could make nothing of a part of its share, and wants all of it."""
+        ...
+
 
 OwnersOf = Callable[[tuple[GroupKey, ...]], Owners]
 """Who owns these groups in the last published map."""
@@ -119,6 +124,7 @@ class Link:
         self._peers: Mapping[str, WorkerPeer] | None = None
         self._sent: _Told | None = None
         self._shortening: ShareShortening | None = None
+        self._asked_again = AskedAgain()
         self._asked: tuple[GroupKey, ...] = ()
         self._drain: tuple[bool, asyncio.Future[None]] | None = None
         self._joined: Member | None = None
@@ -212,6 +218,7 @@ class Link:
         self._joined = member
         self._sent = None
         self._shortening = ShareShortening() if message.deltas else None
+        self._asked_again = AskedAgain()
         self._fault, self._fault_sought = None, float("-inf")
         return member
 
@@ -303,9 +310,14 @@ class Link:
 
     def _tell_all_again(self, member: Member) -> None:
         """The worker could make nothing of a part: what it was told counts for nothing."""
+        self._events.asked_again()
+        if self._shortening is None or self._sent is None:
+            return  # a whole comes after any part that it may mean, or has come
         self._loud.warning("share told in whole again", key=member.id)
-        if self._shortening is not None:
-            self._shortening.forget()
+        self._shortening.forget()
+        if self._asked_again.too_often(self._clock.monotonic()):
+            log.warning("share told in whole from now on", extra={"worker": member.id})
+            self._shortening = None
         self._sent = None
         self._wake.set()
 

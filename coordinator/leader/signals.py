@@ -166,6 +166,10 @@ class Signals:
         """See `LinkEvents.epoch_seen`."""
         self.saw(EpochVersion(epoch, 0))
 
+    def asked_again(self) -> None:
+        """See `LinkEvents.asked_again`."""
+        self._figures.shares_asked_again += 1
+
     # -- from the store -------------------------------------------------------------------------
 
     def told_for(self, now: float) -> float:

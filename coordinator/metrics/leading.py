@@ -25,6 +25,7 @@ class TermFigures:
         route_write_seconds: of one batch.
         placement_seconds: of placing all groups once.
         moves_pending: planned moves that wait for their turn or are under way.
+        shares_asked_again: how often workers asked for all of a share that they had part of.
     """
 
     def __init__(self) -> None:
@@ -44,6 +45,7 @@ class TermFigures:
         self.steps = HandoverSteps()
         self.unowned = UnownedTime()
         self.moves_pending = 0
+        self.shares_asked_again = 0
         self._map: ShardMap | None = None
         self._moving = 0
 

@@ -60,6 +60,11 @@ PENDING = gauge(
     "epp_fleet_moves_pending",
     "Planned moves that wait for their turn or are under way; 0 on followers.",
 )
+ASKED_AGAIN = counter(
+    "epp_fleet_shares_asked_again_total",
+    "Questions of workers for all of a share of which a part did not fit; who asks 5 times within "
+    f"a minute is told wholes alone; {_COUNTED}.",
+)
 PLACEMENT = histogram(
     "epp_fleet_placement_seconds", "Placing all groups once.", series="14 buckets"
 )
@@ -84,4 +89,5 @@ def term_families(figures: TermFigures, led: ShardMap | None, wall: float) -> It
     yield ROUTE_WRITES.by(figures.route_writes)
     yield ROUTE_SECONDS.distribution([((), figures.route_write_seconds)])
     yield PENDING.of(figures.moves_pending)
+    yield ASKED_AGAIN.of(figures.shares_asked_again)
     yield PLACEMENT.distribution([((), figures.placement_seconds)])

@@ -195,6 +195,9 @@ class Events:
     def epoch_seen(self, epoch: int) -> None:
         pass
 
+    def asked_again(self) -> None:
+        pass
+
 
 @contextlib.asynccontextmanager
 async def linked(running: Running, own: Certificates | None) -> AsyncIterator[Events]:

@@ -87,6 +87,9 @@ class Events:
     def epoch_seen(self, epoch: int) -> None:
         raise AssertionError("nobody told of one")
 
+    def asked_again(self) -> None:
+        raise AssertionError("nobody asked")
+
 
 async def linked(contact: Member, answering: Member) -> tuple[Reach, Events]:
     """Two seconds of a link to `contact`, at whose address `answering` lives."""

@@ -82,7 +82,9 @@ class Stream:
 
 
 class Events:
-    """`LinkEvents` that want to know of nothing."""
+    """`LinkEvents` that want to know of nothing but of questions."""
+
+    asked = 0
 
     def hello(self, member: Member) -> Answer:
         return Answer.JOINED
@@ -96,6 +98,9 @@ class Events:
     def epoch_seen(self, epoch: int) -> None:
         raise AssertionError("nobody told of one")
 
+    def asked_again(self) -> None:
+        self.asked += 1
+
     def connects(self, member: Member, ext_proc: Connect, health: Connect) -> None:
         """Nothing was proved."""
 
@@ -106,12 +111,13 @@ class World:
     def __init__(self, *, deltas: bool) -> None:
         self._deltas = deltas
         self.streams: list[Stream] = []
+        self.events = Events()
         self.link = Link(
             MEMBER,
             hello=lambda: LeaderHello("f", 1, LeaderInfo("c", "h:1", "h:2")),
             reach=self,
             settings=MembershipSettings(),
-            events=Events(),
+            events=self.events,
             owners=lambda _: Owners(NONE, ()),
             clock=LoopClock(),
         )
@@ -202,6 +208,47 @@ async def test_a_worker_that_asks_is_told_everything_at_once() -> None:
         await world.assign(share(3, groups=8))
         assert isinstance(sent[1], AssignPart)
         assert sent[1].base == EpochVersion(1, 2)
+
+
+async def asks(world: World, times: int, *, every: int) -> list[type]:
+    """What comes of that, the worker's reports going on; then of one change."""
+    stream = world.streams[-1]
+    stream.sent.clear()
+    for _ in range(times):
+        stream.say(AskShare())
+        for _ in range(every):
+            stream.say(Report(NONE, NONE, (), draining=False, load=Load()))
+            await asyncio.sleep(1.0)
+    return kinds(await world.assign(share(9, groups=8)))
+
+
+async def test_questions_in_a_row_have_one_answer() -> None:
+    """A whole that is not sent yet comes after whatever part is meant."""
+    async with linked() as world:
+        await world.assign(share(1), share(2, groups=9))
+        assert await asks(world, 1000, every=0) == [Assign]
+        assert world.events.asked == 1000
+        assert kinds(await world.assign(share(10, groups=7))) == [Assign, AssignPart]
+
+
+async def test_who_asks_again_and_again_is_told_wholes_alone() -> None:
+    """From the fifth within a minute on: then there is nothing to ask for, and questions have no
+    answer; the next stream begins with a whole and parts again."""
+    async with linked() as world:
+        await world.assign(share(1), share(2, groups=9))
+        assert await asks(world, 4, every=1) == [Assign] * 4 + [AssignPart]
+        assert await asks(world, 1, every=1) == [Assign, Assign]
+        assert await asks(world, 9, every=1) == [Assign]
+        world.streams[-1].end()
+        await asyncio.sleep(1.0)
+        assert kinds(await world.assign(share(11, groups=8))) == [Assign, AssignPart]
+
+
+async def test_who_asks_now_and_then_is_told_parts() -> None:
+    """Every 16 s: four within any minute."""
+    async with linked() as world:
+        await world.assign(share(1), share(2, groups=9))
+        assert await asks(world, 12, every=16) == [Assign] * 12 + [AssignPart]
 
 
 async def test_who_else_is_there_is_told_without_the_share() -> None:

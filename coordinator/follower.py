@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 
 from coordinator.knowledge import Knowledge
+from coordinator.mapping import MapMerging
 from coordinator.reach import LeaderReach, StreamEnded
 from fleet.clock import Clock
 from fleet.errors import FleetError
@@ -93,6 +94,7 @@ class Follower:
     async def _follow(self, leader: LeaderInfo) -> None:
         """Read from one leader until its stream ends or another one leads."""
         stream = self._reach.map_stream(leader)
+        merging = MapMerging()
         try:
             while not self._leading() and self._leader() == leader:
                 async with asyncio.timeout(SILENT_SECONDS):
@@ -102,8 +104,9 @@ class Follower:
                 if not self._hears:
                     log.info("following", extra={"leader": leader.id})
                 self._hears = True
-                if update.shard_map is not None:
-                    self._knowledge.learn_map(update.shard_map)
+                shard_map = merging.whole(update)
+                if shard_map is not None:
+                    self._knowledge.learn_map(shard_map)
                 self._knowledge.confirmed = self._clock.monotonic()
                 if not self._leading():
                     self._knowledge.learn_members(update.members)

@@ -20,6 +20,7 @@ from fleet.control.messages import (
     MapUpdate,
     Unknown,
     Up,
+    WatchMap,
 )
 from fleet.control.transport import dial
 from fleet.model import Addresses, LeaderInfo, Member
@@ -98,7 +99,7 @@ class GrpcMapStream:
         untyped: Any = channel
         self._channel = channel
         self._call: grpc.aio.UnaryStreamCall[bytes, bytes] = untyped.unary_stream(WATCH_MAP_METHOD)(
-            b"", metadata=metadata
+            codec.encode(WatchMap(parts=True)), metadata=metadata
         )
 
     async def receive(self) -> MapUpdate | None:

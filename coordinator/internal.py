@@ -14,14 +14,14 @@ import grpc
 import grpc.aio
 
 from coordinator.knowledge import Knowledge
+from coordinator.mapping import MapShortening
 from fleet.bearer import FleetToken
 from fleet.certificates import Certificates, Role
 from fleet.clock import Clock, SystemClock
-from fleet.control.codec import MAX_MESSAGE_BYTES, encode
+from fleet.control.codec import MAX_MESSAGE_BYTES, decode_watch_map, encode
 from fleet.control.messages import WATCH_MAP_METHOD, MapUpdate
 from fleet.control.transport import listen, stranger
-from fleet.errors import SettingsError
-from fleet.model import ShardMap
+from fleet.errors import FormatError, SettingsError
 from fleet.telemetry import RateLimited
 
 log = logging.getLogger(__name__)
@@ -56,28 +56,33 @@ class MapFeed:
         self._loud = RateLimited(log, clock or SystemClock())
         self._followers = 0
 
-    async def updates(self) -> AsyncGenerator[MapUpdate, None]:
-        """Now, after each change, and every second; ends when this coordinator does not lead."""
-        sent: ShardMap | None = None
+    async def updates(self, *, parts: bool) -> AsyncGenerator[MapUpdate, None]:
+        """Now, after each change, and every second; ends when this coordinator does not lead.
+
+        Args:
+            parts: after the first map, only what changed in it.
+        """
+        shortening = MapShortening(parts=parts)
         while self._leading():
             revision = self._knowledge.revision
-            shard_map = self._knowledge.shard_map
-            news = None if shard_map is sent else shard_map
-            yield MapUpdate(news, self._knowledge.members)
-            sent = shard_map
+            yield shortening.next(self._knowledge.shard_map, self._knowledge.members)
             await asyncio.sleep(GAP_SECONDS)
             await self._change(revision)
 
-    async def watch(self, _: bytes, context: Context) -> AsyncIterator[bytes]:
+    async def watch(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
         """One call of the WatchMap method, from its beginning to its end."""
         why = stranger(context, self.certificates, Role.COORDINATOR)
         if why is not None:
             await self.refuse(context, grpc.StatusCode.PERMISSION_DENIED, why)
+        try:
+            asked = decode_watch_map(request)
+        except FormatError as error:
+            await self.refuse(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if self._followers >= MAX_FOLLOWERS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many followers")
         self._followers += 1
         try:
-            async with contextlib.aclosing(self.updates()) as updates:
+            async with contextlib.aclosing(self.updates(parts=asked.parts)) as updates:
                 async for update in updates:
                     yield encode(update)
         finally:

@@ -22,6 +22,7 @@ LATER: Mapping[str, str] = {
     "Assign": "others peers",
     "DeadMember": "why",
     "LeaderHello": "deltas",
+    "MapUpdate": "part",
     "Member": "applied",
     "MemberStatus": "why",
     "Move": "why",

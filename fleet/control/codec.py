@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from fleet.control.messages import FORMAT, Down, MapUpdate, Unknown, Up
+from fleet.control.messages import FORMAT, Down, MapUpdate, Unknown, Up, WatchMap
 from fleet.errors import FormatError
 
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -31,9 +31,10 @@ _kind = msgspec.msgpack.Decoder(Unknown)
 _numbered = msgspec.msgpack.Decoder(_Numbered)
 _KNOWN = frozenset(str(kind.__struct_config__.tag) for kind in (*get_args(Up), *get_args(Down)))
 _map_update = msgspec.msgpack.Decoder(MapUpdate)
+_watch_map = msgspec.msgpack.Decoder(WatchMap)
 
 
-def encode(message: Down | Up | MapUpdate) -> bytes:
+def encode(message: Down | Up | MapUpdate | WatchMap) -> bytes:
     """The message as it goes over the wire."""
     return _encoder.encode(message)
 
@@ -64,6 +65,17 @@ def decode_map_update(data: bytes) -> MapUpdate:
     """What a leader pushed to a follower. Raises FormatError."""
     message: MapUpdate = decode_with(_map_update, data)
     return checked(message.format, message)
+
+
+def decode_watch_map(data: bytes) -> WatchMap:
+    """What a follower asked for; version N-1 says nothing, and asks for no parts.
+
+    Raises FormatError.
+    """
+    if not data:
+        return WatchMap()
+    request: WatchMap = decode_with(_watch_map, data)
+    return checked(request.format, request)
 
 
 def either_with(decoder: msgspec.msgpack.Decoder[Any], data: bytes, known: Collection[str]) -> Any:

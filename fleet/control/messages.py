@@ -27,7 +27,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-from fleet.model import Hold, LeaderInfo, Load, Member, MemberStatus, ShardMap, Share, ShareEntry
+from fleet.model import (
+    Hold,
+    LeaderInfo,
+    Load,
+    Member,
+    MemberStatus,
+    Placement,
+    ShardMap,
+    Share,
+    ShareEntry,
+)
 from fleet.model.identity import EpochVersion, GroupKey
 
 FORMAT = 1
@@ -219,13 +229,44 @@ Down = LeaderHello | Assign | AssignPart | SetDrain | Verdict | Owners
 Up = WorkerHello | Report | Ask | AskShare
 
 
+class WatchMap(msgspec.Struct, frozen=True, tag="watch_map"):
+    """A follower's request. Version N-1 sends nothing at all instead, and reads nothing of it.
+
+    Attributes:
+        parts: this follower reads maps that say only what changed since the last of the stream.
+    """
+
+    parts: bool = False
+    format: int = FORMAT
+
+
+class MapPart(msgspec.Struct, frozen=True):
+    """A map by what is other in it than in the last that the stream has told.
+
+    Attributes:
+        base: version of the map that it builds on.
+        frame: all of the map but its placements.
+        changed: groups that are new or placed otherwise.
+        gone: groups that are no more.
+        groups: how many the whole map has.
+    """
+
+    base: EpochVersion
+    frame: ShardMap
+    changed: tuple[Placement, ...]
+    gone: tuple[GroupKey, ...]
+    groups: int
+
+
 class MapUpdate(msgspec.Struct, frozen=True, tag="map_update"):
     """Pushed by the leader to followers over `WatchMap` on every change (at most every 0.1 s).
 
     Attributes:
-        shard_map: None while the leader settles and has published nothing yet.
+        shard_map: None where nothing is new, or `part` says it: only to a follower that reads
+            parts, and never before a whole one.
     """
 
     shard_map: ShardMap | None
     members: tuple[MemberStatus, ...]
     format: int = FORMAT
+    part: MapPart | None = None

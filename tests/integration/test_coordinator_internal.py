@@ -10,15 +10,19 @@ import pytest
 
 from coordinator.internal import MapFeed, start_internal
 from coordinator.knowledge import Knowledge
-from fleet.control.codec import decode_map_update
-from fleet.control.messages import WATCH_MAP_METHOD, MapUpdate
+from fleet.control.codec import decode_map_update, encode
+from fleet.control.messages import WATCH_MAP_METHOD, MapPart, MapUpdate, WatchMap
 from fleet.model import (
     Addresses,
     EpochVersion,
+    GroupKey,
     LeaderInfo,
     Member,
     MemberState,
     MemberStatus,
+    Phase,
+    Placement,
+    Reason,
     ShardMap,
 )
 
@@ -36,12 +40,12 @@ class Port:
         self.leads = True
         self.port = 0
 
-    async def updates(self, token: str) -> AsyncIterator[MapUpdate]:
+    async def updates(self, token: str, request: bytes = b"") -> AsyncIterator[MapUpdate]:
         options = [("grpc.use_local_subchannel_pool", 1)]
         channel: Any = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}", options=options)
         async with channel:
             metadata = (("authorization", f"Bearer {token}"),)
-            async for data in channel.unary_stream(WATCH_MAP_METHOD)(b"", metadata=metadata):
+            async for data in channel.unary_stream(WATCH_MAP_METHOD)(request, metadata=metadata):
                 yield decode_map_update(data)
 
 
@@ -65,6 +69,30 @@ async def test_a_follower_hears_the_state_then_every_change(port: Port) -> None:
     port.knowledge.learn_map(newer)
     assert await anext(heard) == MapUpdate(newer, (STATUS,))
     await heard.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_follower_that_reads_parts_hears_what_changed(port: Port) -> None:
+    """Once it has heard everything. One that asks for nothing, as the version before does, hears
+    whole maps; one that asks for something unreadable is told so."""
+    groups = [GroupKey("ns", f"g{n}", 1) for n in range(4)]
+    placed = {g: Placement(g, (), Phase.OWNED, ("w0",), None, Reason.INITIAL, 0.0) for g in groups}
+    first = replace(MAP, placements=placed)
+    moved = replace(placed[groups[2]], owners=("w1",))
+    second = replace(first, version=EpochVersion(3, 2), placements={**placed, groups[2]: moved})
+    port.knowledge.learn_map(first)
+    heard = port.updates("secret", encode(WatchMap(parts=True)))
+    whole = port.updates("secret", encode(WatchMap()))
+    assert [(await anext(each)).shard_map for each in (heard, whole)] == [first, first]
+    port.knowledge.learn_map(second)
+    frame = replace(second, placements={})
+    part = MapPart(first.version, frame, (moved,), (), 4)
+    assert await anext(heard) == MapUpdate(None, (), part=part)
+    assert await anext(whole) == MapUpdate(second, ())
+    for each in (heard, whole):
+        await each.aclose()  # type: ignore[attr-defined]
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await anext(port.updates("secret", b"\xc1"))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_a_slow_follower_gets_the_latest_not_a_queue(port: Port) -> None:

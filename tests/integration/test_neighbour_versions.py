@@ -26,6 +26,7 @@ from fleet.control.messages import (
     LeaderHello,
     MapUpdate,
     Up,
+    WatchMap,
 )
 from fleet.model import Hold, LeaderInfo, MemberState, Reason, Signal
 from fleet.store import codec as stored
@@ -96,6 +97,8 @@ def coordinators_are_of(version: Version, patch: pytest.MonkeyPatch) -> None:
         "coordinator.internal.encode",
         lambda update: message_of(version, codec.encode(update), MapUpdate),
     )
+    if version is Version.BEFORE:  # reads nothing of what a follower asks for
+        patch.setattr("coordinator.internal.decode_watch_map", lambda _: WatchMap())
 
 
 def shares_told(patch: pytest.MonkeyPatch) -> set[type]:

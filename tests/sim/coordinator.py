@@ -100,7 +100,7 @@ class CoordinatorLife:
 
     async def _feed(self, app: Coordinator, end: End) -> None:
         with contextlib.suppress(asyncio.CancelledError):
-            async with contextlib.aclosing(app.feed.updates()) as updates:
+            async with contextlib.aclosing(app.feed.updates(parts=True)) as updates:
                 async for update in updates:
                     if end.over is not None:
                         return

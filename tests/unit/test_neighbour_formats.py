@@ -26,7 +26,7 @@ import pytest
 import fleet.control
 from fleet.control import codec
 from fleet.control.endpoint_messages import ENDPOINTS, AskEndpoints, PoolEndpoints
-from fleet.control.messages import FORMAT, Down, MapUpdate, Up
+from fleet.control.messages import FORMAT, Down, MapUpdate, Up, WatchMap
 from fleet.control.peer_messages import HOLDS, AskHolds, Holds
 from fleet.control.state_messages import (
     PoolRows,
@@ -74,6 +74,7 @@ STRUCTS: Mapping[str, str] = {
     "LeaderInfo": "id http internal",
     "LeaderRecord": "format id http internal epoch request",
     "Load": "streams_per_second streams_open loop_lag_ms",
+    "MapPart": "base frame changed gone groups",
     "MapUpdate": "shard_map members format",
     "Member": (
         "id incarnation addresses zone node version weight started draining seen holds load"
@@ -98,6 +99,7 @@ STRUCTS: Mapping[str, str] = {
     "StateHello": "fleet worker incarnation format",
     "Unknown": "type format",
     "Verdict": "incarnation kind reason format",
+    "WatchMap": "parts format",
     "WorkerHello": "member format",
     "WorkerPeer": "internal incarnation",
     "WorkerState": "id ext_proc health internal http pid",
@@ -156,6 +158,7 @@ MESSAGES = (
     *get_args(Down),
     *get_args(StateMessage),
     MapUpdate,
+    WatchMap,
     *PEERS,
 )
 
@@ -239,6 +242,8 @@ def test_rows_and_enumerations_are_as_they_were() -> None:
 def decoded(kind: type, data: bytes) -> Any:
     if kind is MapUpdate:
         return codec.decode_map_update(data)
+    if kind is WatchMap:
+        return codec.decode_watch_map(data)
     if kind in get_args(StateMessage):
         return decode_state(data)
     if kind in PEERS:

@@ -7,8 +7,7 @@ model has in its pool; the name in the rewrite header; the incoming one.
 import random
 import uuid
 from collections.abc import Callable
-
-import msgspec
+from typing import Final
 
 from epp_worker.extproc.hints import BodyHints
 from epp_worker.extproc.model import NO_BODY, NO_MODEL, BadBody, Body, Header, body_of, checked
@@ -27,7 +26,7 @@ _OTHER = Shape.OTHER
 _UNCHANGEABLE = Refusal(400, "", "The request body's 'model' cannot be rewritten as configured.")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Asked:
     """A request that can be picked for.
 
     Attributes:
@@ -38,15 +37,26 @@ class Asked(msgspec.Struct, frozen=True):
         renaming: of the model in the response; None = it is left as it is.
     """
 
-    request: PickRequest
-    hints: BodyHints | None
-    body: bytes | None
-    set_headers: list[tuple[str, str]]
-    remove_headers: list[str]
-    renaming: Renaming | None
+    __slots__ = ("body", "hints", "remove_headers", "renaming", "request", "set_headers")
+
+    def __init__(
+        self,
+        request: PickRequest,
+        hints: BodyHints | None,
+        body: bytes | None,
+        set_headers: list[tuple[str, str]],
+        remove_headers: list[str],
+        renaming: Renaming | None,
+    ) -> None:
+        self.request: Final = request
+        self.hints: Final = hints
+        self.body: Final = body
+        self.set_headers: Final = set_headers
+        self.remove_headers: Final = remove_headers
+        self.renaming: Final = renaming
 
 
-class Came(msgspec.Struct, frozen=True):
+class Came:
     """What came of a request.
 
     Attributes:
@@ -54,10 +64,19 @@ class Came(msgspec.Struct, frozen=True):
         whole: False = the gateway may have cut the body short.
     """
 
-    header: Header
-    subset: frozenset[str] | None
-    body: bytes | None
-    whole: bool = True
+    __slots__ = ("body", "header", "subset", "whole")
+
+    def __init__(
+        self,
+        header: Header,
+        subset: frozenset[str] | None,
+        body: bytes | None,
+        whole: bool = True,
+    ) -> None:
+        self.header: Final = header
+        self.subset: Final = subset
+        self.body: Final = body
+        self.whole: Final = whole
 
 
 def ask(picker: Picker, came: Came, *, largest: int, rng: random.Random) -> Asked | Refusal:

@@ -13,7 +13,7 @@ import msgspec
 
 from epp_worker.extproc.opening import opening
 from epp_worker.extproc.paths import Shape
-from epp_worker.extproc.said import NOTHING_SAID, Said
+from epp_worker.extproc.said import NOTHING_SAID, Said, Turn
 
 MAX_TOKENS = 2**31 - 1
 """A longer answer is not believed."""
@@ -223,22 +223,10 @@ def _as_cut(value: Any, texts: _Texts) -> Any:
     return value
 
 
-class _Turn(msgspec.Struct):
-    """What is read of a turn. As `_turns` does it, but half the time: what else is in a turn is
-    skipped, and no dict is made."""
-
-    role: Any = None
-    reasoning_content: Any = None
-    content: Any = None
-    tool_calls: Any = None
-    arguments: Any = None
-    output: Any = None
+_read_turns = msgspec.json.Decoder(list[Turn]).decode
 
 
-_read_turns = msgspec.json.Decoder(list[_Turn]).decode
-
-
-def _said_in(turns: list[_Turn]) -> bytes:
+def _said_in(turns: list[Turn]) -> bytes:
     texts: list[bytes] = []
     for turn in turns:
         if isinstance(turn.role, str):

@@ -8,6 +8,7 @@ import json
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -52,7 +53,7 @@ _BAD_CODING = BadBody(400, "The request body does not match its content-encoding
 _TOO_LARGE = BadBody(413, "The decompressed request body is too large.")
 
 
-class Body(msgspec.Struct, frozen=True):
+class Body:
     """A request body that can be routed.
 
     Attributes:
@@ -62,10 +63,19 @@ class Body(msgspec.Struct, frozen=True):
         said: what the body says besides.
     """
 
-    model: str | None
-    plain: bytes
-    packed: bool = False
-    said: Said = NOTHING_SAID
+    __slots__ = ("model", "packed", "plain", "said")
+
+    def __init__(
+        self,
+        model: str | None,
+        plain: bytes,
+        packed: bool = False,
+        said: Said = NOTHING_SAID,
+    ) -> None:
+        self.model: Final = model
+        self.plain: Final = plain
+        self.packed: Final = packed
+        self.said: Final = said
 
 
 NO_BODY = Body(None, b"")

@@ -6,8 +6,9 @@ Without a request before it, it is the gateway's own reply.
 from collections.abc import Sequence
 
 from epp_worker.extproc import messages, replies
-from epp_worker.extproc.messages import BodyMode, Headers, Message
+from epp_worker.extproc.messages import Headers, Message
 from epp_worker.extproc.observer import SessionObserver
+from epp_worker.extproc.phases import BodyMode
 from epp_worker.extproc.renaming import Renaming
 from epp_worker.extproc.usage import CopyBudget, UsageReader, is_event_stream
 from epp_worker.scheduling.contract import Pick

@@ -1,4 +1,9 @@
-"""What a body says, each field as it stands there: one reading serves the model and the hints."""
+"""What JSON documents say, each field as it stands there: what bodies and answers are decoded into.
+
+One reading of a request's body serves the model and the hints. Nothing here has code of its own.
+"""
+
+from typing import Any
 
 import msgspec
 
@@ -33,3 +38,28 @@ NOTHING_SAID = Said()
 
 read = msgspec.json.Decoder(Said).decode
 """Raises: what `msgspec.json.decode` does, ValueErrors and RecursionError among it."""
+
+
+class Turn(msgspec.Struct):
+    """What hints read of a turn; what else is in it is skipped, and no dict is made."""
+
+    role: Any = None
+    reasoning_content: Any = None
+    content: Any = None
+    tool_calls: Any = None
+    arguments: Any = None
+    output: Any = None
+
+
+class UsageHolder(msgspec.Struct):
+    """What `UsageDocument` has in `message` or `response`."""
+
+    usage: Any = None
+
+
+class UsageDocument(msgspec.Struct):
+    """Where usage is found: OpenAI at the top, Anthropic in `message`, Responses in `response`."""
+
+    usage: Any = None
+    message: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    response: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
-import msgspec
-
 from epp_worker.extproc import messages, replies
 from epp_worker.extproc.asking import Came, ask
 from epp_worker.extproc.budget import OK as TAKEN
@@ -30,8 +28,9 @@ from epp_worker.extproc.endings import (
     UNSUPPORTED,
     Status,
 )
-from epp_worker.extproc.messages import BodyMode, Headers, Kind, Message, Modes
+from epp_worker.extproc.messages import Headers, Message
 from epp_worker.extproc.observer import SessionObserver
+from epp_worker.extproc.phases import BodyMode, Kind, Modes
 from epp_worker.extproc.response import ResponseSide
 from epp_worker.extproc.usage import CopyBudget
 from epp_worker.scheduling.contract import Pick, Picker, Refusal
@@ -65,11 +64,14 @@ _OPEN: Final = 1  # headers came, the decision did not
 _OVER: Final = 2  # decided, or the gateway answered by itself
 
 
-class _Decided(msgspec.Struct, frozen=True):
+class _Decided:
     """A pick: the reply that names it, and the body to send on if that is not what came."""
 
-    reply: bytes
-    body: bytes | None
+    __slots__ = ("body", "reply")
+
+    def __init__(self, reply: bytes, body: bytes | None) -> None:
+        self.reply: Final = reply
+        self.body: Final = body
 
 
 class Session:

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from epp_worker.extproc.said import UsageDocument, UsageHolder
+
 MAX_EVENT_BYTES = 256 * 1024
 """A longer event is skipped."""
 
@@ -26,20 +28,8 @@ _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 _ENDS = (b"\n\n", b"\n\r\n", b"\r\r")
 
 
-class _Holder(msgspec.Struct):
-    usage: Any = None
-
-
-class _Document(msgspec.Struct):
-    """Where usage is found: OpenAI at the top, Anthropic in `message`, Responses in `response`."""
-
-    usage: Any = None
-    message: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    response: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-
-_decode = msgspec.json.Decoder(_Document).decode
-_decode_holder = msgspec.json.Decoder(_Holder).decode
+_decode = msgspec.json.Decoder(UsageDocument).decode
+_decode_holder = msgspec.json.Decoder(UsageHolder).decode
 
 
 class CopyBudget:

@@ -7,11 +7,10 @@ the page) counts as the mean of what is known of the others: unknown is not best
 
 from collections.abc import Sequence
 from operator import attrgetter
-
-import msgspec
+from typing import Final
 
 from epp_worker.scheduling.contract import PickRequest
-from epp_worker.scheduling.endpoint import NEVER, Changes
+from epp_worker.scheduling.endpoint import NEVER
 from epp_worker.scheduling.plugin import Candidates
 
 BYTES_PER_TOKEN = 4
@@ -108,7 +107,7 @@ def weighted_load(
     return [best - (c.kv or 0.0) * cache for c in candidates]
 
 
-class Reported(msgspec.Struct, frozen=True):
+class Reported:
     """What all endpoints of a pool have reported, as `weighted_load` reads it: that changes a few
     times per second, and is read thousands of times. What is in flight is read anew each time.
 
@@ -118,13 +117,23 @@ class Reported(msgspec.Struct, frozen=True):
         used: of the cache, weighted.
     """
 
-    candidates: Candidates
-    changes: Changes
-    known_at: int
-    until: float
-    waiting: Sequence[float]
-    seen: Sequence[int]
-    used: Sequence[float]
+    __slots__ = ("candidates", "changes", "known_at", "seen", "until", "used", "waiting")
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        until: float,
+        waiting: Sequence[float],
+        seen: Sequence[int],
+        used: Sequence[float],
+    ) -> None:
+        self.candidates: Final = candidates
+        self.changes: Final = candidates[0].changes
+        self.known_at: Final = self.changes.count
+        self.until: Final = until
+        self.waiting: Final = waiting
+        self.seen: Final = seen
+        self.used: Final = used
 
     def holds(self, candidates: Candidates, oldest: float) -> bool:
         """Whether it is still what these very endpoints report."""
@@ -165,7 +174,7 @@ def read_reported(candidates: Candidates, oldest: float, cache: float) -> Report
         used.append(each.kv * cache)
     seen = [each.inflight_seen for each in candidates]
     until = min(each.metrics_at for each in candidates)
-    return Reported(candidates, changes, changes.count, until, waiting, seen, used)
+    return Reported(candidates, until, waiting, seen, used)
 
 
 def prompt_tokens(request: PickRequest) -> int:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epp_worker.extproc import messages
-from epp_worker.extproc.messages import BodyMode, Headers, Kind, Modes
+from epp_worker.extproc.messages import Headers
+from epp_worker.extproc.phases import BodyMode, Kind, Modes
 from fleet.errors import FormatError
 from tests.unit import extproc_messages as make
 

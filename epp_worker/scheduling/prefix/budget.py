@@ -5,8 +5,7 @@ the limit, whoever adds takes the room from those who have the most: each endpoi
 holds at least the average. An index that is dropped with its pool is freed in small parts.
 """
 
-import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Protocol
 
 BLOCK_BYTES = 140
@@ -44,17 +43,16 @@ class Budget:
     def __init__(self, limit: int = DEFAULT_BYTES) -> None:
         self.limit = limit
         self.used = 0
-        self._tenants: deque[weakref.ref[Tenant]] = deque()
+        self._tenants: OrderedDict[Tenant, None] = OrderedDict()
         self._buried: deque[dict[int, int]] = deque()
 
     def admit(self, tenant: Tenant) -> None:
-        """One more endpoint; it is let go when nobody else refers to it."""
-        # Two of those before it are looked at, so that the dead never outnumber the living long.
-        for _ in range(min(2, len(self._tenants))):
-            reference = self._tenants.popleft()
-            if reference() is not None:
-                self._tenants.append(reference)
-        self._tenants.append(weakref.ref(tenant))
+        """One more endpoint, until it is dismissed."""
+        self._tenants[tenant] = None
+
+    def dismiss(self, tenant: Tenant) -> None:
+        """This endpoint's part is empty and stays so, or its index is gone."""
+        self._tenants.pop(tenant, None)
 
     def bury(self, shards: list[dict[int, int]]) -> None:
         """Parts of an index that is gone, to be freed one by one: all at once takes too long."""
@@ -66,11 +64,8 @@ class Budget:
             self._buried.popleft()
         steps = min(MAX_STEPS, len(self._tenants)) if self.used > self.limit else 0
         for _ in range(steps):
-            reference = self._tenants.popleft()
-            tenant = reference()
-            if tenant is None:
-                continue
-            self._tenants.append(reference)
+            tenant = next(iter(self._tenants))
+            self._tenants.move_to_end(tenant)
             if tenant.used() * len(self._tenants) >= self.used:
                 tenant.shrink(EVICT_AT_ONCE)
                 if self.used <= self.limit:

@@ -7,7 +7,6 @@ many small dicts, none of which takes long to grow.
 """
 
 import struct
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Protocol
@@ -64,7 +63,6 @@ class Holding:
     """
 
     __slots__ = (
-        "__weakref__",
         "_budget",
         "_shards",
         "bit",
@@ -148,8 +146,13 @@ class PrefixIndex:
         self._free: list[int] = []
         self._lanes = 0
         self._alive = 0
-        last = weakref.finalize(self, _bury, budget, self._shards, self._holdings, self._leaving)
-        last.atexit = False
+
+    def __del__(self) -> None:
+        """Gone with its pool: its bytes count no more, its parts are freed one by one."""
+        for each in (*self._holdings.values(), *self._leaving):
+            self._budget.used -= each.used()
+            self._budget.dismiss(each)
+        self._budget.bury(self._shards)
 
     def listed(self, endpoints: Iterable[Known]) -> None:
         """These are the pool's endpoints; what was known of others is forgotten at once."""
@@ -195,6 +198,7 @@ class PrefixIndex:
             if not holding.recency.size:
                 self._leaving.pop()
                 self._free.append(holding.lane)
+                self._budget.dismiss(holding)
 
     def find(self, key: str) -> Holding | None:
         """What an endpoint has, listed or told of; None = it has departed, or they are too many."""
@@ -266,14 +270,3 @@ class PrefixIndex:
     def __len__(self) -> int:
         """Blocks at endpoints that are here."""
         return sum(holding.recency.size for holding in self._holdings.values())
-
-
-def _bury(
-    budget: Budget,
-    shards: list[dict[int, int]],
-    holdings: dict[str, Holding],
-    leaving: list[Holding],
-) -> None:
-    """The index is gone with its pool: its bytes count no more, its parts are freed one by one."""
-    budget.used -= sum(each.used() for each in (*holdings.values(), *leaving))
-    budget.bury(shards)

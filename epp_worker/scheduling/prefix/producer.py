@@ -7,9 +7,7 @@ blocks of the engine as 64-token ones, and believes in four times the real cache
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.plugin import NO_VOTE, Candidates, PluginContext
@@ -35,7 +33,7 @@ ENGINE_BLOCK_TOKENS = 16
 DEFAULT_BLOCK_TOKENS = PrefixProducerParameters().block_size_tokens
 
 
-class Match(msgspec.Struct, frozen=True):
+class Match:
     """What a request finds.
 
     Attributes:
@@ -45,22 +43,41 @@ class Match(msgspec.Struct, frozen=True):
         found: whether any endpoint has a part of it.
     """
 
-    blocks: Sequence[int]
-    total: int
-    block_tokens: int
-    found: bool = True
+    __slots__ = ("block_tokens", "blocks", "found", "total")
+
+    def __init__(
+        self,
+        blocks: Sequence[int],
+        total: int,
+        block_tokens: int,
+        found: bool = True,
+    ) -> None:
+        self.blocks: Final = blocks
+        self.total: Final = total
+        self.block_tokens: Final = block_tokens
+        self.found: Final = found
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _Asked:
     """A request that was asked about, its chain, where it is looked up, and the endpoints that it
     was picked for."""
 
-    request: PickRequest
-    block_tokens: int
-    chain: list[int]
-    index: PrefixIndex | None
-    counts: Sequence[int] | None
-    told: "list[EndpointState]"
+    __slots__ = ("block_tokens", "chain", "counts", "index", "request", "told")
+
+    def __init__(
+        self,
+        request: PickRequest,
+        block_tokens: int,
+        blocks: list[int],
+        index: PrefixIndex | None,
+        counts: Sequence[int] | None,
+    ) -> None:
+        self.request: Final = request
+        self.block_tokens: Final = block_tokens
+        self.chain: Final = blocks
+        self.index: Final = index
+        self.counts: Final = counts
+        self.told: Final[list[EndpointState]] = []
 
 
 class ApproxPrefixCache:
@@ -157,7 +174,7 @@ class ApproxPrefixCache:
             hashes = self._chain(request, tokens)
             index = self._index()
             counts = index.counts(hashes) if index is not None and hashes else None
-            asked = self._asked = _Asked(request, tokens, hashes, index, counts, [])
+            asked = self._asked = _Asked(request, tokens, hashes, index, counts)
         return asked
 
     def _chain(self, request: PickRequest, block_tokens: int) -> list[int]:

@@ -1,0 +1,90 @@
+"""The packages with their hot path compiled, as a folder to put on PYTHONPATH; prints where it is.
+
+    python -m tests.compiled
+
+It is made from a wheel as the image's is (`hatch_build.py`), which takes a minute or two, once for
+each state of the sources: ~/.cache/epp-fleet/compiled keeps the newest few. `environment()` makes a
+Python process, and all that it starts, run that instead of the working tree.
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("fleet", "coordinator", "epp_worker")
+CACHE = Path.home() / ".cache" / "epp-fleet" / "compiled"
+KEPT = 4
+SWITCH = "EPP_FLEET_COMPILE"
+_TIMEOUT_SECONDS = 1200
+
+
+def fingerprint() -> str:
+    """Of everything that the compiled code depends on."""
+    sources = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if _counts(path)]
+    digest = hashlib.sha256(f"{sys.version}|{platform.machine()}|{version('mypy')}".encode())
+    for path in (*sorted(sources), ROOT / "pyproject.toml", ROOT / "hatch_build.py"):
+        digest.update(f"\0{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _counts(path: Path) -> bool:
+    return path.is_file() and path.suffix not in (".pyc", ".so")
+
+
+def folder() -> Path:
+    """Where the packages are; made if they are not there.
+
+    Raises:
+        subprocess.CalledProcessError: they cannot be made; what was said stands on stderr.
+    """
+    made = CACHE / fingerprint()
+    if made.exists():
+        os.utime(made)
+        return made
+    CACHE.mkdir(parents=True, exist_ok=True)
+    print("compiling the hot path (a minute or two, once per change)", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+        wheels, unpacked = Path(scratch, "wheels"), Path(scratch, "packages")
+        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
+        command += ["--no-build-isolation", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)]
+        subprocess.run(
+            command, check=True, env={**os.environ, SWITCH: "1"}, timeout=_TIMEOUT_SECONDS
+        )
+        (wheel,) = wheels.glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(unpacked)
+        if not made.exists():  # somebody else may have been as quick
+            unpacked.rename(made)
+    _forget_old()
+    return made
+
+
+def _forget_old() -> None:
+    made = [path for path in CACHE.iterdir() if len(path.name) == len(fingerprint())]
+    for path in sorted(made, key=lambda path: path.stat().st_mtime)[:-KEPT]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def environment() -> dict[str, str]:
+    """The environment in which `python -m ...` finds the compiled packages, and `tests` here."""
+    path = os.pathsep.join((str(folder()), str(ROOT)))
+    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+
+def is_compiled() -> bool:
+    """Whether this very process runs compiled code."""
+    from epp_worker.http2 import stream
+
+    return not str(stream.__file__).endswith(".py")
+
+
+if __name__ == "__main__":
+    print(folder())

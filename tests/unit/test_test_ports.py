@@ -17,13 +17,16 @@ print(*[free_port() for _ in range({COUNT})], flush=True)
 sys.stdin.read()
 """
 _FORKS = f"""
-import os
+import os, sys
 from tests.ports import free_port
 free_port()
 child = os.fork()
-print(*[free_port() for _ in range({COUNT})], flush=True)
+said = sys.stderr if child else sys.stdout  # one for each: neither cuts in on the other
+print(*[free_port() for _ in range({COUNT})], file=said, flush=True)
 if child:
     os.waitpid(child, 0)
+else:
+    sys.stdin.read()
 """
 
 
@@ -32,6 +35,7 @@ def _process(script: str) -> "subprocess.Popen[str]":
         [sys.executable, "-c", script],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
     )
@@ -52,7 +56,9 @@ def test_processes_share_no_port() -> None:
 def test_a_fork_has_ports_of_its_own() -> None:
     """Its copy of its parent's list would give the same ones."""
     with _process(_FORKS) as parent:
-        found = parent.communicate("")[0].split()
+        assert parent.stdout is not None and parent.stderr is not None
+        found = [*parent.stdout.readline().split(), *parent.stderr.readline().split()]
+        parent.communicate("")
     assert len(found) == len(set(found)) == 2 * COUNT
 
 

@@ -211,7 +211,7 @@ class Fleet:
         )
 
     def _told(self, group: GroupKey, placement: Placement) -> bool:
-        """Whether its owners hold the group; a first map is there before they do."""
+        """Whether its owners hold the group: of a move the map tells before they do."""
         owners = [self.workers[name] for name in placement.owners if name in self.workers]
         return all(group in worker.holds(Hold.OWNER) for worker in owners)
 

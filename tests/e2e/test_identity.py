@@ -1,7 +1,6 @@
 """One id, several lives: what the fleet makes of a worker that comes back, or comes twice."""
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ def _start(fleet: Fleet) -> tuple[Child, Child, Child]:
 
 
 def test_a_worker_restarted_at_once_under_its_id_counts_as_dead_and_new(tmp_path: Path) -> None:
-    """A restart within 0.3 s looks alive by id and address, but it is cold: another incarnation."""
+    """It looks alive by id and address, but it is cold: another incarnation."""
     with running_fleet(tmp_path) as fleet:
         coordinator, _, victim = _start(fleet)
         before = _workers(coordinator)["worker-1"]
@@ -44,10 +43,8 @@ def test_a_worker_restarted_at_once_under_its_id_counts_as_dead_and_new(tmp_path
             if pool["owners"] == ["worker-1"]
         }
         assert groups
-        killed = time.monotonic()
         victim.kill()
         fleet.worker("worker-1", same_ports_as=victim)
-        assert time.monotonic() - killed < 0.3
 
         def moved_away() -> bool:
             moves = asyncio.run(_moves(fleet))

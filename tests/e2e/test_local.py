@@ -273,7 +273,7 @@ def test_stopped_while_the_redis_is_away(tmp_path: Path, number: signal.Signals)
         wait_for(lambda: "waiting for the store at" in made.output, 30, "it is told")
         began = time.monotonic()
         assert made.stop(number) == 0, made.output
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10
         assert made.family() == set()
         assert list((tmp_path / "epp-fleet").iterdir()) == []
 

@@ -152,5 +152,17 @@ async def test_many_routes(place: Place) -> None:
     groups = [GroupKey("ns1", f"svc-{number}", 9002) for number in range(200)]
     routes = place.publisher()
     result = await routes.write([route(each, ONE, 1) for each in groups], term(place, 1))
-    assert result.written == tuple(groups)
+    assert sorted(result.written) == sorted(groups)
     assert set(await routes.read()) == set(groups)
+
+
+async def test_of_many_routes_each_refused_one_and_the_highest_epoch_is_told(place: Place) -> None:
+    """Wherever among them: whoever writes with a lower epoch learns what it must pass."""
+    groups = [GroupKey("ns1", f"svc-{number}", 9002) for number in range(100)]
+    routes, higher = place.publisher(), {groups[7]: 9, groups[38]: 12, groups[90]: 4}
+    for group, epoch in higher.items():
+        await routes.write([route(group, TWO, epoch)], term(place, epoch))
+    result = await routes.write([route(each, ONE, 3) for each in groups], term(place, 3))
+    assert set(result.refused) == higher.keys()
+    assert sorted(result.written) == sorted(set(groups) - higher.keys())
+    assert result.highest_epoch == 12

@@ -1,13 +1,15 @@
 # Worker, coordinator and command line in one image: docker build -t REGISTRY/epp-fleet:0.1.0 .
 ARG PYTHON=3.11
 
-FROM python:${PYTHON}-slim AS build
+# The whole image of the same release has the C compiler that the hot path is compiled with.
+FROM python:${PYTHON} AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY fleet ./fleet
 COPY coordinator ./coordinator
 COPY epp_worker ./epp_worker
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+RUN pip install --no-cache-dir '.[build]' \
+    && EPP_FLEET_COMPILE=1 pip wheel --no-build-isolation --no-deps --wheel-dir /wheels .
 # Wheels only: a package without one fails here instead of asking for a compiler. The environment
 # has no pip of its own; the image's root is read-only later, so everything is compiled now.
 RUN python -m venv --without-pip /opt/epp-fleet \

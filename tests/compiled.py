@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -77,6 +78,12 @@ def environment() -> dict[str, str]:
     """The environment in which `python -m ...` finds the compiled packages, and `tests` here."""
     path = os.pathsep.join((str(folder()), str(ROOT)))
     return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+
+def enter(module: str, arguments: Sequence[str]) -> None:
+    """Go on as `python -m module` on compiled code; returns if this process has it already."""
+    if not is_compiled():
+        os.execve(sys.executable, [sys.executable, "-m", module, *arguments], environment())
 
 
 def is_compiled() -> bool:

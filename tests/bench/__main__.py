@@ -1,6 +1,8 @@
 """Performance table: `python -m tests.bench [--only NAME]`, also as build/bench.json.
 
-Each module of this package that has a function `rows()` is a room of the table.
+Each module of this package that has a function `rows()` is a room of the table. What is measured is
+what an image runs: the hot path compiled (`tests.compiled`), or with `--plain` the sources as they
+are.
 """
 
 import argparse
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import tests.bench
+from tests import compiled
 from tests.bench.rows import Row, StreamsRow
 
 _OUT = Path(__file__).parents[2] / "build" / "bench.json"
@@ -37,7 +40,13 @@ def main(argv: Sequence[str]) -> int:
     rooms = _rooms()
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--only", choices=sorted(rooms), help="run one room")
-    only = parser.parse_args(argv).only
+    parser.add_argument("--plain", action="store_true", help="measure Python, not compiled code")
+    arguments = parser.parse_args(argv)
+    only = arguments.only
+    if not arguments.plain:
+        compiled.enter("tests.bench", argv)
+    kind = "compiled" if compiled.is_compiled() else "plain Python"
+    sys.stdout.write(f"the hot path is {kind}\n")
     sys.stdout.write(f"{'figure':<44} {'value':>12} {'unit':<10} {'target':>12}\n")
     done: list[Row | StreamsRow] = []
     for name, rows in rooms.items():

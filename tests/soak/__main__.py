@@ -1,7 +1,8 @@
 """Soak: `python -m tests.soak [--only NAME]`, also as build/soak.json.
 
 Each scenario has a fleet, a control plane if it needs one, and a bound in time of its own; all run
-in a network namespace that ends with them. The exit code is 0 whether or not targets are met, and 1
+in a network namespace that ends with them. Workers run the hot path compiled, as in an image; with
+`--plain` the sources as they are. The exit code is 0 whether or not targets are met, and 1
 if a scenario could not be measured.
 """
 
@@ -12,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from tests import compiled
 from tests.bench.rows import Row
 from tests.control_plane.programs import Missing
 from tests.kustomize import NoKustomize
@@ -57,7 +59,11 @@ def main(argv: Sequence[str]) -> int:
     """Run the scenarios; print and write the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--only", choices=sorted(SCENARIOS), help="run one scenario")
-    only = parser.parse_args(argv).only
+    parser.add_argument("--plain", action="store_true", help="run Python, not compiled code")
+    arguments = parser.parse_args(argv)
+    only = arguments.only
+    if not arguments.plain:
+        compiled.enter("tests.soak", argv)
     apart.enter("tests.soak", argv)
     rows: list[Row] = []
     failed = False

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiled import SWITCH
 from tests.kustomize import DEPLOY, ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -54,7 +55,17 @@ def test_two_stages_and_no_build_tools_in_the_last() -> None:
     last = DOCKERFILE[DOCKERFILE.rindex("FROM ") :]
     assert re.findall(r"COPY .*", last) == ["COPY --from=build /opt/epp-fleet /opt/epp-fleet"]
     assert re.findall(r"RUN .*", last) == ["RUN python -m pip uninstall --yes pip"]
-    assert not re.search(r"apt-get|apk |gcc|pip install", DOCKERFILE)
+    assert not re.search(r"apt-get|apk |gcc|pip install|wheel", last)
+
+
+def test_the_image_has_the_compiled_wheel() -> None:
+    """The build's switch is the one that the hook reads, and both stages have the same Python."""
+    (built,) = [line for line in instructions("RUN") if "pip wheel" in line]
+    assert f"{SWITCH}=1 pip wheel --no-build-isolation" in built
+    assert [line.split()[0] for line in instructions("FROM")] == [
+        "python:${PYTHON}",
+        "python:${PYTHON}-slim",
+    ]
 
 
 def test_the_image_runs_as_a_number_that_is_not_root() -> None:

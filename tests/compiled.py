@@ -51,7 +51,7 @@ def folder() -> Path:
         os.utime(made)
         return made
     CACHE.mkdir(parents=True, exist_ok=True)
-    print("compiling the hot path (a minute or two, once per change)", file=sys.stderr, flush=True)
+    sys.stderr.write("compiling the hot path (a minute or two, once per change)\n")
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
         wheels, unpacked = Path(scratch, "wheels"), Path(scratch, "packages")
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
@@ -94,4 +94,4 @@ def is_compiled() -> bool:
 
 
 if __name__ == "__main__":
-    print(folder())
+    sys.stdout.write(f"{folder()}\n")

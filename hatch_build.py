@@ -86,8 +86,8 @@ def compile_modules(paths: list[str], root: Path, built: Path, scratch: Path) ->
         command = Distribution({"name": "epp-fleet", "ext_modules": extensions}).get_command_obj(
             "build_ext"
         )
-        command.build_lib = str(built)  # type: ignore[attr-defined]
-        command.build_temp = str(scratch / "o")  # type: ignore[attr-defined]
+        command.build_lib = str(built)
+        command.build_temp = str(scratch / "o")
         command.ensure_finalized()
         command.run()
     finally:

@@ -9,9 +9,9 @@ import pytest
 from epp_worker.extproc import messages
 from epp_worker.extproc.buffer import BodyBuffer
 from epp_worker.extproc.messages import MAX_HEAD_BYTES, MAX_HEADERS, Headers
-from epp_worker.extproc.phases import Kind
 from epp_worker.extproc.model import BadBody, Body, body_of
 from epp_worker.extproc.paths import Shape
+from epp_worker.extproc.phases import Kind
 from epp_worker.extproc.replies import varint
 from epp_worker.scheduling.subset import MAX_ITEMS, normalise
 from fleet.errors import FormatError

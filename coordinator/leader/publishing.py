@@ -6,12 +6,14 @@ In that order a leader that lost its lease is stopped by the store before it tou
 (where the lease is there; else the store is written behind, see `coordinator.leader.storing`), and
 gateways follow a fail-over before the workers' acknowledgements are in. A planned move needs no
 other order: its gainer opens the pools by an earlier map, which leaves routes as they are.
+
+The store is the map's own: the workers' shares get there when the workers have them.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from coordinator.election.contract import Term
 from coordinator.leader.linkset import Links
@@ -69,13 +71,14 @@ class Publisher:
         """
         self._term()
         began = self._clock.monotonic()
+        moves = self._moves(changes, shard_map)  # decided by now, and not made public yet
         shares, changed = self._next.next(shard_map, whole=whole)
         publication = Publication(
             shard_map,
             ring,
             {worker: shares[worker] for worker in shares if worker in changed},
             removed_shares=[worker for worker in self._shares if worker not in shares],
-            moves=self._moves(changes, shard_map),
+            moves=moves,
         )
         await self._store.write(publication)
         self._shares = shares
@@ -83,12 +86,15 @@ class Publisher:
         renewed = whole and not changes  # of a new term, or after a doubt: nothing has begun
         relieves = renewed or any(change.source for change in changes)
         if not relieves:
-            self._links.assign(self._shares, changed)
+            await self._assign(changed)
         await self._routes.follow(shard_map)
         if relieves:
-            self._links.assign(self._shares, changed)
-            await asyncio.sleep(0)  # they are sent before anything else is looked at
+            await self._assign(changed)
         self._tell(shard_map, changes, whole=whole)
+
+    async def _assign(self, changed: Collection[str]) -> None:
+        self._links.assign(self._shares, changed)
+        await asyncio.sleep(0)  # they send before anything else is looked at: a plan takes 10 ms
 
     def _moves(self, changes: Sequence[Change], shard_map: ShardMap) -> list[Move]:
         deaths = {dead.id: dead.why for dead in shard_map.dead}  # the latest of each id

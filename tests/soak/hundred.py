@@ -1,11 +1,13 @@
 """A hundred workers and ten thousand groups: how fast a map is with all of them, what rest costs.
 
 The leader, its follower and Redis are real processes; the workers are fake ones in a few processes
-that speak the real protocol over real connections.
+that speak the real protocol over real connections. Routes are files in memory, as those of
+`epp-fleet local` are where there is an $XDG_RUNTIME_DIR: else a busy disk is what is measured.
 """
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -35,6 +37,7 @@ REST_SECONDS = 60.0
 SETTLE_SECONDS = 20.0
 CHANGES = 15
 PAUSE_SECONDS = 3.0
+_MEMORY = os.environ.get("XDG_RUNTIME_DIR", "/dev/shm")
 _TICKS = 100.0
 """Of a second, in /proc/PID/stat."""
 
@@ -46,9 +49,10 @@ async def hundred() -> list[Row]:
 
 def _measured() -> list[Row]:
     with ExitStack() as stack:
+        routes = stack.enter_context(tempfile.TemporaryDirectory(dir=_MEMORY, prefix="epp-fleet-"))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="epp-fleet-soak-")))
         fleet = stack.enter_context(running_fleet(folder))
-        fleet.prepare(GROUPS)
+        fleet.prepare(GROUPS, routes={"eds_directory": routes})
         began = time.monotonic()
         crowds = [stack.enter_context(_crowd(fleet, number)) for number in range(CROWDS)]
         field = Field(fleet, GROUPS)
@@ -61,7 +65,7 @@ def _measured() -> list[Row]:
         commands = [_drained(field, f"worker-{number}") for number in range(CHANGES)]
         receipts = [receipt for crowd in crowds for receipt in crowd.end()]
         moves = asyncio.run(_moves(fleet))
-    return [*rows, *_spread(receipts, moves), *_commands(receipts, commands)]
+    return [*rows, *_spread(receipts, moves, commands[0]), *_commands(receipts, commands)]
 
 
 class Crowd:
@@ -155,9 +159,15 @@ async def _moves(fleet: Fleet) -> Sequence[Move]:
         await store.close()
 
 
-def _spread(receipts: Sequence[Receipt], moves: Sequence[Move]) -> list[Row]:
-    """From the leader's decision, which stands in the audit stream, to the last worker."""
-    decided = {move.version: move.finished for move in moves if move.source}
+def _spread(receipts: Sequence[Receipt], moves: Sequence[Move], since: float) -> list[Row]:
+    """From the leader's decision, which stands in the audit stream, to the last worker.
+
+    Args:
+        since: before it the workers were still starting.
+    """
+    decided = {
+        move.version: move.finished for move in moves if move.source and move.finished >= since
+    }
     last: dict[tuple[int, int], float] = defaultdict(float)
     told: dict[tuple[int, int], int] = defaultdict(int)
     for receipt in receipts:

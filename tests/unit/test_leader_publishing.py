@@ -1,5 +1,6 @@
 """One map becomes public: in which order, to whom, and what an unknown answer stops."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any, cast
 
@@ -50,6 +51,7 @@ class World:
         self.acts: list[str] = []
         self.publications: list[Publication] = []
         self.fault: Exception | None = None
+        self.links_send = False
         self.assigned: list[set[str]] = []
         self.counted: list[tuple[Reason, str]] = []
         self.publisher = Publisher(
@@ -79,6 +81,8 @@ class World:
     def assign(self, shares: object, changed: set[str]) -> None:
         self.acts.append("workers")
         self.assigned.append(set(changed))
+        if self.links_send:
+            asyncio.get_running_loop().call_soon(self.acts.append, "sent")
 
 
 async def test_store_then_routes_then_workers() -> None:
@@ -112,6 +116,16 @@ async def test_the_beginning_of_a_move_reaches_the_workers_before_the_routes() -
     world = World()
     await world.publisher.publish(a_map(1, {"a": "w0"}), RING, [], whole=False)
     assert world.acts == ["store", "workers", "routes"]
+
+
+@pytest.mark.parametrize("source", ["", "w1"])
+async def test_links_send_before_the_leader_goes_on(source: str) -> None:
+    """What they wait for is done first, whether routes come before or after."""
+    world = World()
+    world.links_send = True
+    change = Change(GroupKey("ns", "a", 1), source, "w0", Reason.DRAIN, 1.0, "done")
+    await world.publisher.publish(a_map(1, {"a": "w0"}), RING, [change], whole=False)
+    assert world.acts.index("sent") == world.acts.index("workers") + 1
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ class Http2Limits:
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         problems = [
-            f"http2.{name}: must be at least {least}, is {getattr(self, name)}"
+            f"http2.{name}: must be at least {least:{_PLAIN}}, is {getattr(self, name):{_PLAIN}}"
             for name, least in _LEAST.items()
             if getattr(self, name) < least
         ]
@@ -118,6 +118,9 @@ class Http2Limits:
         if problems:
             raise SettingsError(problems)
 
+
+_PLAIN = ".15g"
+"""1 is written "1" also where it has become a float on its way: compiled code makes it one."""
 
 _LEAST: dict[str, float] = {
     "max_connections": 1,

@@ -11,6 +11,7 @@ from epp_worker.extproc.detaching import ResponsePhases
 from epp_worker.extproc.session import Session
 from epp_worker.scheduling.contract import Pick, PickRequest, Refusal, ResponsePhase
 from epp_worker.scheduling.group import GroupPicker
+from fleet.model.identity import PoolRef
 from fleet.model.rewrites import Intents, Rule, Target
 from tests.extproc_world import World, immediate, kinds, replies, streamed
 from tests.unit import extproc_messages as make
@@ -20,18 +21,31 @@ BODY = b'{"model":"m", "messages":[{"role":"user","content":"hi"}]}'
 RULES = Intents({"urgent": 7, "batch": -1}, {"m": Rule((Target("target"),))})
 
 
-class Spy(GroupPicker):
-    """Remembers what was asked of it, with what could be known during the pick."""
+class Spy:
+    """A picker that remembers what was asked of it, with what could be known during the pick."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world.pools)
+        self._picker = GroupPicker(world.pools)
         self.asked: list[PickRequest] = []
         self.prompts: list[bytes] = []
 
     def pick(self, request: PickRequest) -> Pick | Refusal:
         self.asked.append(request)
         self.prompts.append(request.hints.prompt)
-        return super().pick(request)
+        return self._picker.pick(request)
+
+    def intents(self, model: str | None) -> Intents:
+        return self._picker.intents(model)
+
+    def pool_of(self, model: str | None) -> PoolRef | None:
+        return self._picker.pool_of(model)
+
+    def names(self, model: str) -> bool:
+        return self._picker.names(model)
+
+    @property
+    def needs_model(self) -> bool:
+        return self._picker.needs_model
 
 
 def session_of(

@@ -1,13 +1,13 @@
 """When a stream really ends with the pick: what the transport allows decides."""
 
-from typing import cast
+import asyncio
 
 import pytest
 
 from epp_worker.extproc.detaching import ResponsePhases
 from epp_worker.process import ENVOY_HEADER, LAST_BYTES, ONE_WRITE_BYTES, ServedStream
 from epp_worker.scheduling.contract import ResponsePhase
-from epp_worker.wheel import Lane
+from epp_worker.wheel import Wheel
 from tests.extproc_world import World, streamed
 from tests.unit import extproc_messages as make
 from tests.worker_fakes import FakeStream
@@ -25,7 +25,8 @@ class Scene:
         self.stream = FakeStream("a")
         self.stream.headers = headers
         self.stream.full = full
-        self.served = ServedStream(self.stream, session, cast(Lane, None))
+        lane = Wheel(asyncio.get_running_loop()).lane(0.1)
+        self.served = ServedStream(self.stream, session, lane)
 
     def ask(self, size: int) -> bytes:
         """A request with so large a prompt; its body."""
@@ -36,7 +37,7 @@ class Scene:
 
 
 @pytest.mark.parametrize("size", [0, 9_000, 200_000])
-def test_it_ends_in_one_go(size: int) -> None:
+async def test_it_ends_in_one_go(size: int) -> None:
     """Everything, the end of the body and that of the stream, before anything else happens."""
     scene = Scene(GATEWAY)
     body = scene.ask(size)
@@ -61,7 +62,7 @@ def test_it_ends_in_one_go(size: int) -> None:
     ],
     ids=["no Envoy", "still none", "windows are used up", "too much for one write"],
 )
-def test_it_stays(headers: dict[str, str], full: bool, size: int) -> None:
+async def test_it_stays(headers: dict[str, str], full: bool, size: int) -> None:
     """And the request's body has its end all the same."""
     scene = Scene(headers, full=full)
     body = scene.ask(size)
@@ -75,7 +76,7 @@ def test_it_stays(headers: dict[str, str], full: bool, size: int) -> None:
     assert scene.world.inflight() == 0
 
 
-def test_a_refusal_needs_no_end_of_its_own() -> None:
+async def test_a_refusal_needs_no_end_of_its_own() -> None:
     """It ends the stream as ever."""
     scene = Scene(GATEWAY)
     scene.served.received(make.request_headers())

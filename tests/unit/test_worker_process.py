@@ -3,21 +3,20 @@
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
-from typing import cast
 
 import pytest
 
 from epp_worker.catalogue import Catalogue
-from epp_worker.extproc.budget import BodyShare
-from epp_worker.extproc.endings import Status
+from epp_worker.extproc.budget import BodyBudget, BodyShare
+from epp_worker.extproc.detaching import ResponsePhases
+from epp_worker.extproc.observer import SilentObserver
 from epp_worker.extproc.session import Session
+from epp_worker.extproc.usage import CopyBudget
 from epp_worker.forwarding.rules import Past
 from epp_worker.holdings import Holdings
 from epp_worker.http2.contract import GrpcStream, StreamHandler
 from epp_worker.process import ExtProc
 from epp_worker.scheduling.contract import Picker
-from epp_worker.scheduling.group import GroupPicker
 from epp_worker.strays import StrayBounds, StrayGate
 from epp_worker.turns import Turns
 from epp_worker.wheel import Wheel
@@ -25,6 +24,8 @@ from fleet.clock import SystemClock
 from fleet.model import GroupKey, Hold
 from fleet.sources.contract import Kind
 from fleet.telemetry import RateLimited
+from tests.extproc_world import MIB, destination, immediate, kinds, replies
+from tests.unit import extproc_messages as make
 from tests.worker_fakes import (
     FakeConnection,
     FakeScraper,
@@ -32,6 +33,7 @@ from tests.worker_fakes import (
     FakeStream,
     Tasks,
     entry_of,
+    pod_of,
     pool_of,
     settle,
     share_with,
@@ -42,35 +44,20 @@ UNAVAILABLE = 14
 INTERNAL = 13
 
 
-class FakeSession:
-    """Says which pools it picks from; obeys `wait`, `end` and `fail` messages."""
+POD_IPS = {"a": "10.0.0.1", "b": "10.0.0.2"}
+"""The address of each pool's only pod."""
 
-    def __init__(self, picker: Picker) -> None:
-        assert isinstance(picker, GroupPicker)
-        self.pools = ",".join(state.pool.ref.name for state in picker.pools()).encode()
-        self.ended: Status | None = None
-        self.waiting = False
-        self.released = False
-        self.parting: tuple[bytes, ...] | None = None
+ASKS = make.request_headers(end_of_stream=True)
+"""A whole request."""
 
-    def receive(self, message: bytes) -> Sequence[bytes]:
-        self.waiting = message == b"wait"
-        if message == b"end":
-            self.ended = Status(0, "")
-        return () if self.waiting else (self.pools,)
+WAITS = make.request_headers(mode=None)
+"""The beginning of one from a gateway that names no body mode."""
 
-    def half_closed(self) -> Sequence[bytes]:
-        self.ended = Status(0, "")
-        return ()
 
-    def waited(self) -> Sequence[bytes]:
-        if self.pools == b"broken":
-            raise RuntimeError("a fault of ours")
-        self.waiting = False
-        return (b"continue",)
-
-    def aborted(self) -> None:
-        self.released = True
+def picked(stream: FakeStream) -> list[str]:
+    """The pools whose pods the stream was sent to."""
+    names = {f"{ip}:8000": name for name, ip in POD_IPS.items()}
+    return [names[destination(reply)] for reply in replies(stream.sent)]
 
 
 class Bench:
@@ -80,7 +67,8 @@ class Bench:
         loop = asyncio.get_running_loop()
         self.source = FakeSource()
         self.tasks = Tasks()
-        self.sessions: list[FakeSession] = []
+        self.budget = BodyBudget(per_stream=MIB, total=MIB)
+        self.sessions = 0
         self.catalogue = Catalogue(self.source, self.tasks.spawn)
         self.holdings = Holdings(
             self.catalogue,
@@ -98,9 +86,16 @@ class Bench:
         self.gate = StrayGate(bounds, wheel.lane(5.0), wheel.lane(55.0), self.holdings.opens)
 
         def new_session(picker: Picker, share: BodyShare) -> Session:
-            assert not share.held
-            self.sessions.append(FakeSession(picker))
-            return cast(Session, self.sessions[-1])
+            self.sessions += 1
+            return Session(
+                picker,
+                budget=self.budget,
+                share=share,
+                copies=CopyBudget(),
+                observer=SilentObserver(),
+                rng=random.Random(2),
+                phases=ResponsePhases(),
+            )
 
         self.service = ExtProc(
             self.catalogue,
@@ -116,14 +111,16 @@ class Bench:
         self.holdings.on_change(self.service.changed)
 
     def open(self, authority: str, connection: FakeConnection | None = None) -> FakeStream:
-        """A stream that sends its first message."""
+        """A stream that sends a request."""
         stream = FakeStream(authority, connection)
-        self.service(stream).received(b"headers")
+        self.service(stream).received(ASKS)
         return stream
 
 
 async def bench(hold: Hold | None = Hold.OWNER, *names: str) -> Bench:
     made = Bench()
+    for name, ip in POD_IPS.items():
+        made.source.put(pod_of(f"{name}-0", name, ip))
     for name in names:
         made.source.put(pool_of(name))
     await made.catalogue.start(made.holdings.pools_changed)
@@ -148,7 +145,7 @@ async def bench(hold: Hold | None = Hold.OWNER, *names: str) -> Bench:
 async def test_every_gateways_form_finds_the_pool(authority: str) -> None:
     """The pick comes from the pool that the authority names, and no stray is counted."""
     made = await bench(Hold.OWNER, "a", "b")
-    assert made.open(authority).sent == [b"a"]
+    assert picked(made.open(authority)) == ["a"]
     assert made.gate.counts.served == 0
 
 
@@ -156,8 +153,8 @@ async def test_streams_of_one_connection_go_to_their_own_pools() -> None:
     """The authority is read per stream, and remembered per authority only."""
     made = await bench(Hold.OWNER, "a", "b")
     shared = FakeConnection()
-    sent = [made.open(f"{name}.ns.svc:9002", shared).sent for name in "abab"]
-    assert sent == [[b"a"], [b"b"], [b"a"], [b"b"]]
+    streams = [made.open(f"{name}.ns.svc:9002", shared) for name in "abab"]
+    assert [picked(stream) for stream in streams] == [["a"], ["b"], ["a"], ["b"]]
 
 
 @pytest.mark.parametrize("authority", ["", "10.0.0.1:9002", "localhost", "a b", "\x00" * 2000])
@@ -170,14 +167,14 @@ async def test_an_authority_that_names_nothing_is_unavailable_at_once(authority:
     assert status == UNAVAILABLE
     assert reason.isprintable() and len(reason) < 600
     assert made.gate.counts.failed == 1
-    assert made.sessions == []
+    assert made.sessions == 0
 
 
 @pytest.mark.parametrize("hold", [Hold.OPENING, Hold.STANDBY, Hold.DRAINING])
 async def test_any_hold_serves_and_counts_a_stray(hold: Hold) -> None:
     """Only the owner's streams are no strays."""
     made = await bench(hold, "a")
-    assert made.open("a.ns.svc:9002").sent == [b"a"]
+    assert picked(made.open("a.ns.svc:9002")) == ["a"]
     assert made.gate.counts.served == 1
 
 
@@ -188,7 +185,7 @@ async def test_a_stream_of_a_group_that_is_assigned_later_waits_for_it() -> None
     assert (stream.sent, stream.ended, len(made.gate)) == ([], None, 1)
     made.holdings.apply(share_with(1, entry_of(pool_of("a"), Hold.OWNER)))
     await settle()
-    assert stream.sent == [b"a"]
+    assert picked(stream) == ["a"]
     assert made.gate.counts.held == 1
 
 
@@ -200,7 +197,7 @@ async def test_a_pool_that_the_source_learns_of_later_is_waited_for() -> None:
     assert stream.sent == []
     made.source.put(pool_of("a"))
     await settle()
-    assert stream.sent == [b"a"]
+    assert picked(stream) == ["a"]
 
 
 async def test_pods_that_are_not_listed_yet_make_a_stream_wait() -> None:
@@ -212,7 +209,7 @@ async def test_pods_that_are_not_listed_yet_make_a_stream_wait() -> None:
     assert (stream.sent, stream.ended) == ([], None)
     made.source.list(made.source.watches[-1])
     await settle()
-    assert stream.sent == [b"a"]
+    assert picked(stream) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +231,7 @@ async def test_a_hold_that_cannot_serve_yet_leaves_streams_to_the_owner(
     assert forwards.taken == taken
     made.source.list(made.source.watches[-1])
     await settle()
-    assert made.open("a.ns.svc:9002").sent == [b"a"]
+    assert picked(made.open("a.ns.svc:9002")) == ["a"]
     assert forwards.taken == taken
 
 
@@ -246,11 +243,11 @@ async def test_a_connection_that_keeps_bringing_a_lost_group_is_sent_away() -> N
     lost = (entry_of(pool_of("a"), Hold.DRAINING, "v"), entry_of(pool_of("b"), Hold.OWNER))
     made.holdings.apply(share_with(2, *lost))
     await asyncio.sleep(0.9)
-    assert made.open("a.ns.svc:9002", connection).sent == [b"a"]
+    assert picked(made.open("a.ns.svc:9002", connection)) == ["a"]
     assert connection.goaways == 0
     await asyncio.sleep(0.2)
     for _ in range(5):
-        assert made.open("a.ns.svc:9002", connection).sent == [b"a"]
+        assert picked(made.open("a.ns.svc:9002", connection)) == ["a"]
     assert connection.goaways == 1
 
 
@@ -269,7 +266,7 @@ async def test_a_dropped_group_is_not_served_from_memory() -> None:
     """What was looked up is forgotten when holds change."""
     made = await bench(Hold.STANDBY, "a")
     stream = made.open("a.ns.svc:9002")
-    assert stream.sent == [b"a"]
+    assert picked(stream) == ["a"]
     await asyncio.sleep(31.0)
     made.holdings.apply(share_with(2))
     assert made.open("a.ns.svc:9002").sent == []
@@ -280,27 +277,37 @@ async def test_a_gateway_without_body_mode_is_answered_after_100_ms() -> None:
     """Once, and not if its body came in the meantime."""
     made = await bench(Hold.OWNER, "a")
     silent, quick = FakeStream("a.ns.svc:9002"), FakeStream("a.ns.svc:9002")
-    made.service(silent).received(b"wait")
+    made.service(silent).received(WAITS)
     handler = made.service(quick)
-    handler.received(b"wait")
-    handler.received(b"body")
+    handler.received(WAITS)
+    handler.received(make.request_body(b'{"model":"m"}', end_of_stream=True))
+    assert kinds(quick.sent) == ["request_headers", "request_body"]
     await asyncio.sleep(0.09)
     assert silent.sent == []
     await asyncio.sleep(1.0)
-    assert (silent.sent, quick.sent) == ([b"continue"], [b"a"])
+    assert kinds(silent.sent) == ["request_headers"]
+    assert not replies(silent.sent)[0].request_headers.response.HasField("header_mutation")
+    assert kinds(quick.sent) == ["request_headers", "request_body"]
 
 
-async def test_a_session_that_fails_in_a_timer_ends_its_own_stream_only() -> None:
-    """INTERNAL for that one, released; the other goes on."""
+class BrokenStream(FakeStream):
+    """A fault of ours is in the way of whatever is said."""
+
+    def send(self, *messages: bytes) -> None:
+        raise RuntimeError("a fault of ours")
+
+
+async def test_a_stream_that_fails_in_a_timer_ends_itself_only() -> None:
+    """INTERNAL for that one, and nothing of it is held; the other goes on."""
     made = await bench(Hold.OWNER, "a")
-    bad, good = FakeStream("a.ns.svc:9002"), FakeStream("a.ns.svc:9002")
+    bad, good = BrokenStream("a.ns.svc:9002"), FakeStream("a.ns.svc:9002")
     for stream in (bad, good):
-        made.service(stream).received(b"wait")
-    made.sessions[0].pools = b"broken"
+        made.service(stream).received(WAITS)
+    assert made.budget.held == 2 * len(WAITS)
     await asyncio.sleep(0.2)
     assert bad.ended == (INTERNAL, "internal error")
-    assert made.sessions[0].released
-    assert (good.sent, good.ended) == ([b"continue"], None)
+    assert made.budget.held == len(WAITS)
+    assert (kinds(good.sent), good.ended) == (["request_headers"], None)
 
 
 async def test_the_end_that_the_session_wants_is_the_streams_end() -> None:
@@ -308,10 +315,11 @@ async def test_the_end_that_the_session_wants_is_the_streams_end() -> None:
     made = await bench(Hold.OWNER, "a")
     stream = FakeStream("a.ns.svc:9002")
     handler = made.service(stream)
-    handler.received(b"end")
-    handler.received(b"more")
+    handler.received(make.request_headers())
+    handler.received(make.request_body(b"no JSON", end_of_stream=True))
+    handler.received(ASKS)
     handler.half_closed()
-    assert stream.sent == [b"a"]
+    assert immediate(stream.sent) == (400, "")
     assert stream.ended == (0, "")
 
 

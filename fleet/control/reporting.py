@@ -46,6 +46,8 @@ class Shortening:
         news = []
         for held in report.holds:
             before = told.get(held.group)
+            if before is held:
+                continue
             if before is None or _is_news(before, held, exact=exact):
                 news.append(held)
             else:

@@ -37,10 +37,11 @@ def completed(
     """`previous`, corrected by workers that have applied newer shares than its own.
 
     After a roll-back of the store, or with an emptied one and no memory, what workers hold is the
-    truth. A group whose owner is the same either way keeps all that the map says of it. A worker
-    that came back as another incarnation does not inherit what the map gives to the one before,
-    unless it says that it owns something: then it was told so. What it was not told of is its
-    predecessor's, which is dead: nobody's, until it is placed with whoever is warm.
+    truth. A group whose owner is the same either way keeps all that the map says of it, but for its
+    stand-by, which is whoever says that it stands by: that one is warm, and the map's may be gone.
+    A worker that came back as another incarnation does not inherit what the map gives to the one
+    before, unless it says that it owns something: then it was told so. What it was not told of is
+    its predecessor's, which is dead: nobody's, until it is placed with whoever is warm.
     """
     ahead = [member for member in members if previous is None or member.applied > previous.version]
     rebuilt = rebuild(fleet=fleet, leader=leader, members=ahead, groups=groups, wall=wall)
@@ -69,10 +70,15 @@ def completed(
         if new.intersection(placement.owners)
         and (group not in rebuilt.placements or not rebuilt.placements[group].owners)
     }
+    placements = {**previous.placements, **orphaned, **corrected}
+    for group, placement in rebuilt.placements.items():
+        known = placements[group]
+        if placement.standby not in (None, known.standby, *known.owners):
+            placements[group] = replace(known, standby=placement.standby)
     return replace(
         previous,
         version=max(previous.version, rebuilt.version),
-        placements={**previous.placements, **orphaned, **corrected},
+        placements=placements,
         incarnations={**previous.incarnations, **lives},
         addresses={**previous.addresses, **rebuilt.addresses},
     )

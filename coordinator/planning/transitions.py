@@ -215,9 +215,12 @@ class _Step:
         if target.owner == owner:
             self._finish(before, owner, CANCELLED)
             return self._back(before, owner)
-        if target.owner not in (None, gainer) and not self._accepts(gainer):
+        lifted = before.reason is Reason.DRAIN and self._accepts(owner)
+        if target.owner not in (None, gainer) and (lifted or not self._accepts(gainer)):
             self._finish(before, owner, CANCELLED)
             return self._keep_or_move(self._back(before, owner), owner, target)
+        if lifted:  # it would move there anyway
+            before = replace(before, reason=target.reason)
         self._carry(before.group)
         if self._holds(before.group, gainer, Hold.OPENING, Hold.OWNER):
             self.pacing.opened(self.at.peers[gainer])

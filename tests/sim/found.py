@@ -138,4 +138,16 @@ FOUND: dict[str, Plan] = {
         coordinators=3,
         groups=14,
     ),
+    "a stand-by that the store did not know of yet was passed over": replace(
+        _plan(
+            8049,
+            16.98,
+            Fault(11.60, "cut leader from store", 493, 5.38),
+            Fault(12.25, "crash worker", 306, 0.27),
+            Fault(15.24, "vanish leader", 691, 0.43),
+            Fault(15.64, "vanish worker", 830, 0.67),
+        ),
+        groups=18,
+        lease=True,
+    ),
 }

@@ -98,6 +98,11 @@ class MapRules:
             if leaving:
                 self._drained[name] = now
 
+    def drains(self, worker: str) -> None:
+        """It was told to, or that it need not any more: it may drain for less than from one look to
+        the next."""
+        self._drained[worker] = self._fleet.world.now
+
     def learned(self, shard_map: ShardMap) -> None:
         """A coordinator has it: the first is its leader, once routes and workers were told."""
         if self._fleet.plan.lease and shard_map.version not in self._maps:

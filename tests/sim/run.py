@@ -17,6 +17,7 @@ from coordinator.leader.linkset import Links
 from epp_worker.holdings import Holdings
 from epp_worker.holds import Ruling
 from epp_worker.loopwatch import LoopWatch
+from epp_worker.worker import Worker
 from fleet.model import Hold, Phase, ShardMap, Share
 from tests.sim.faults import Plan
 from tests.sim.fleet import Fleet
@@ -131,6 +132,7 @@ def _run(plan: Plan, keep: int) -> Outcome:
     judge = Judge(tape)
     tokens = Random(f"tokens {plan.seed}")
     learn, assign, apply = Knowledge.learn_map, Links.assign, Holdings.apply
+    set_drain = Worker.set_drain
 
     def learn_map(knowledge: Knowledge, shard_map: ShardMap) -> bool:
         judge.maps.learned(shard_map)
@@ -146,11 +148,16 @@ def _run(plan: Plan, keep: int) -> Outcome:
             judge.shares.applied(share)
         return ruling
 
+    def drains(worker: Worker, on: bool) -> None:
+        judge.maps.drains(worker.id)
+        set_drain(worker, on)
+
     with (
         mock.patch.object(secrets, "token_hex", lambda n=8: f"{tokens.getrandbits(8 * n):x}"),
         mock.patch.object(Knowledge, "learn_map", learn_map),
         mock.patch.object(Links, "assign", assigned),
         mock.patch.object(Holdings, "apply", applied),
+        mock.patch.object(Worker, "set_drain", drains),
         mock.patch.object(LoopWatch.__init__, "__defaults__", (_no_work,)),
     ):
         fleet = Fleet(plan, judge)

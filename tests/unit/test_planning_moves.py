@@ -128,6 +128,16 @@ def test_a_drain_that_is_lifted_in_the_middle_of_a_move_keeps_the_group() -> Non
         None,
     )
     assert outcomes(world) == [("a", "c", Reason.DRAIN, "cancelled")]
+    wanted = leaving()
+    wanted.peers(peer("a"), peer("b"), peer("c"))
+    wanted.plan("c", "b", Reason.JOIN)
+    assert (wanted.group.moving_to, wanted.group.reason) == ("c", Reason.JOIN), "not for the drain"
+    wanted.plan("b", None, Reason.BALANCE)
+    assert (wanted.group.moving_to, wanted.group.reason) == ("c", Reason.JOIN), "well under way"
+    elsewhere = leaving()
+    elsewhere.peers(peer("a"), peer("b"), peer("c"))
+    elsewhere.plan("b", None, Reason.BALANCE)
+    assert (elsewhere.group.moving_to, elsewhere.group.reason) == ("b", Reason.BALANCE)
     late = leaving()
     late.tell("c", Hold.OPENING)
     late.plan("c", "b", Reason.KEPT)

@@ -89,13 +89,20 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[tuple[int, Outcome]]:
             yield from outcomes
 
 
+def _shrunk(outcome: Outcome) -> Outcome:
+    """In a process of its own: this one must not be within a run when it forks others, or they go
+    on with its judge."""
+    with get_context("fork").Pool(1) as pool:
+        return pool.apply(shrink, (outcome,))
+
+
 def many(first: int, count: int, jobs: int, most_seconds: float) -> int:
     """Run seeds; returns the exit code. Not to have run them all in time is a failure, too."""
     totals, began, said = Totals(), time.monotonic(), 0.0
     for seed, outcome in _outcomes(range(first, first + count), jobs):
         totals.add(seed, outcome)
         if outcome.violation is not None:
-            sys.stdout.write(f"FAILED {report(shrink(outcome))}\n\n")
+            sys.stdout.write(f"FAILED {report(_shrunk(outcome))}\n\n")
             if len(totals.failures) == MAX_FAILURES:
                 break
         took = time.monotonic() - began

@@ -9,6 +9,7 @@ import asyncio
 import gc
 import logging
 import os
+import platform
 import random
 import signal
 import sys
@@ -28,10 +29,12 @@ from epp_worker.stopping import Departure
 from epp_worker.surroundings import Surroundings
 from epp_worker.web import web_app
 from epp_worker.worker import Worker
+from fleet import __version__
 from fleet.certificates import Certificates, Role, open_certificates, serving_tls
 from fleet.clock import Clock, SystemClock
 from fleet.errors import SettingsError
 from fleet.http_listener import HttpListener
+from fleet.installed import is_compiled
 from fleet.kube.client import open_client
 from fleet.kube.contract import KubeApi
 from fleet.kube.read_access import Decides, ReadAccess
@@ -275,6 +278,8 @@ def _complain(problems: Sequence[str]) -> int:
 def run(args: ProcessArgs) -> int:
     """Serve with checked settings; returns the exit code."""
     setup_logging(args.settings.log, args.id)
+    runs = {"version": __version__, "python": platform.python_version(), "compiled": is_compiled()}
+    log.info("worker starts", extra=runs)
     token = read_token(args.settings.security.token_file)
     never_log(token, *passwords_in(args.settings.redis.url))
     connections = gateway_connections(raise_file_limit())

@@ -8,6 +8,7 @@ from importlib import import_module
 from fleet import __version__
 from fleet.cli.asking import add_asking
 from fleet.cli.shapes import Help, add_output, examples
+from fleet.installed import is_compiled
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -197,7 +198,12 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=Help,
     )
-    parser.add_argument("--version", action="version", version=f"epp-fleet {__version__}")
+    hot_path = "compiled" if is_compiled() else "not compiled"
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"epp-fleet {__version__} (hot path of workers: {hot_path})",
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_local(commands)
     _add_demo(commands)

@@ -5,10 +5,14 @@ from importlib.metadata import version
 
 from prometheus_client.metrics_core import Metric
 
+from fleet.installed import is_compiled
 from fleet.metrics.declared import counter, gauge
 
 BUILD_INFO = gauge(
-    "epp_fleet_build_info", "Always 1; what runs here.", ("version", "python"), series="1"
+    "epp_fleet_build_info",
+    "Always 1; what runs here, and whether the hot path of its workers is compiled (true, false).",
+    ("version", "python", "compiled"),
+    series="1",
 )
 
 _LINUX = "on Linux"
@@ -27,5 +31,6 @@ MAX_FDS = gauge("process_max_fds", "Maximum number of open file descriptors.", w
 
 
 def build_info() -> Metric:
-    """Version of the fleet and of Python."""
-    return BUILD_INFO.rows([((version("epp-fleet"), platform.python_version()), 1)])
+    """Versions of the fleet and of Python, and whether the hot path is compiled."""
+    compiled = "true" if is_compiled() else "false"
+    return BUILD_INFO.rows([((version("epp-fleet"), platform.python_version(), compiled), 1)])

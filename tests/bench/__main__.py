@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import tests.bench
+from fleet.installed import is_compiled
 from tests import compiled
 from tests.bench.rows import Row, StreamsRow
 
@@ -45,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     only = arguments.only
     if not arguments.plain:
         compiled.enter("tests.bench", argv)
-    kind = "compiled" if compiled.is_compiled() else "plain Python"
+    kind = "compiled" if is_compiled() else "plain Python"
     sys.stdout.write(f"the hot path is {kind}\n")
     sys.stdout.write(f"{'figure':<44} {'value':>12} {'unit':<10} {'target':>12}\n")
     done: list[Row | StreamsRow] = []

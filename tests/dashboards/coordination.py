@@ -346,9 +346,15 @@ _PROCESS = Row(
         table(
             "Versions",
             "Which program each coordinator runs, since when.",
-            {"pod": "Coordinator", "version": "Version", "python": "Python"},
             {
-                "build": f"max by (pod, version, python) (epp_fleet_build_info{{{COORDINATORS}}})",
+                "pod": "Coordinator",
+                "version": "Version",
+                "python": "Python",
+                "compiled": "Compiled",
+            },
+            {
+                "build": "max by (pod, version, python, compiled) "
+                f"(epp_fleet_build_info{{{COORDINATORS}}})",
                 "Started": f"1000 * max by (pod) (process_start_time_seconds{{{COORDINATORS}}})",
             },
             units={"Started": "dateTimeAsIso"},

@@ -313,9 +313,10 @@ _BOUNDS = Row(
         table(
             "Versions",
             "Which program each worker runs, since when.",
-            {"pod": "Worker", "version": "Version", "python": "Python"},
+            {"pod": "Worker", "version": "Version", "python": "Python", "compiled": "Compiled"},
             {
-                "build": f"max by (pod, version, python) (epp_fleet_build_info{{{WORKERS}}})",
+                "build": "max by (pod, version, python, compiled) "
+                f"(epp_fleet_build_info{{{WORKERS}}})",
                 "Started": f"1000 * max by (pod) (process_start_time_seconds{{{WORKERS}}})",
             },
             units={"Started": "dateTimeAsIso"},

@@ -46,6 +46,7 @@ EXPECTED = {
     "manifest skipped",
     "manifest problem gone",
     "malformed HTTP request",
+    "worker starts",
     "worker up",
     "leader connected",
     "share applied",

@@ -10,8 +10,10 @@ from typing import Any, cast
 
 import pytest
 
+from fleet import __version__
 from fleet.cli import draining
 from fleet.cli.main import main
+from fleet.installed import is_compiled
 from fleet.local.state import CoordinatorState, FleetState, write_state
 
 POOL = {
@@ -365,7 +367,9 @@ def test_demo_asks_for_a_writable_result_file_first(
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     """Help teaches: examples and exit codes."""
-    for argv, says in ((["--version"], "epp-fleet 0."), (["--help"], "exit codes:")):
+    compiled = "(hot path of workers: " + ("compiled)" if is_compiled() else "not compiled)")
+    version = f"epp-fleet {__version__} {compiled}\n"
+    for argv, says in ((["--version"], version), (["--help"], "exit codes:")):
         with pytest.raises(SystemExit) as caught:
             main(argv)
         assert caught.value.code == 0

@@ -182,10 +182,9 @@ class Headers:
         if not lower:
             lower = self._lower = message.data[message.start : message.stop].lower()
         key = _KEYS.get(name) or _key(name)
-        at = lower.find(key)
-        if at < 0:
+        if key not in lower:  # in half the time of `find`, and most are absent
             return None
-        at += len(key)
+        at = lower.find(key) + len(key)
         if lower.find(key, at) < 0 and lower[at : at + 1] == _RAW_VALUE:
             try:
                 size, at = _varint(message.data, message.start + at + 1)

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Final
 
 from epp_worker.scheduling.contract import PickRequest
-from epp_worker.scheduling.endpoint import NEVER
+from epp_worker.scheduling.endpoint import NEVER, EndpointState
 from epp_worker.scheduling.plugin import Candidates
 
 BYTES_PER_TOKEN = 4
@@ -25,9 +25,12 @@ def eligible(candidates: Candidates, oldest: float) -> Candidates:
     A last resort is who refused a connection, or whose metrics are overdue. An endpoint that nobody
     has tried to scrape yet is unknown, not suspect.
     """
-    suspects = [c for c in candidates if c.refused or c.metrics_at < oldest]
-    if not suspects:
+    for each in candidates:
+        if each.refused or each.metrics_at < oldest:
+            break
+    else:
         return candidates
+    suspects = [c for c in candidates if c.refused or c.metrics_at < oldest]
     last = {id(c) for c in suspects if c.refused or c.failures > 0 or c.metrics_at != NEVER}
     return [c for c in candidates if id(c) not in last] or candidates
 
@@ -74,37 +77,53 @@ def weighted_load(
     The three in two short passes: one for the queues, whose spread must be known, one for the sums,
     from which a part that is the same for all is left out.
     """
-    waits = [
-        c.waiting + unseen if (unseen := c.inflight - c.inflight_seen) > 0 else c.waiting
-        for c in candidates
-        if c.waiting is not None and c.kv is not None and c.metrics_at >= oldest
-    ]
-    uses: Sequence[float] | None = None
-    if len(waits) != len(candidates):
-        waits, uses = queues(candidates, oldest), cache_use(candidates, oldest)
-    longest, most = max(waits), max(map(_inflight, candidates)) if inflight else 0
+    states = list(candidates)
+    waits: list[float] = []
+    longest, shortest, most = 0.0, 0.0, 0
+    for each in states:
+        waiting = each.waiting
+        if waiting is None or each.kv is None or each.metrics_at < oldest:
+            return _with_unknown(states, oldest, queue, cache, inflight)
+        count = each.inflight
+        unseen = count - each.inflight_seen
+        wait = waiting + unseen if unseen > 0 else waiting
+        if not waits:
+            longest = shortest = wait
+        elif wait > longest:
+            longest = wait
+        elif wait < shortest:
+            shortest = wait
+        waits.append(wait)
+        if count > most:
+            most = count
+    per_wait, per_count, best = _shares(longest - shortest, longest, most, queue, cache, inflight)
+    for i, each in enumerate(states):
+        waits[i] = best - waits[i] * per_wait - (each.kv or 0.0) * cache - each.inflight * per_count
+    return waits
+
+
+def _with_unknown(
+    states: list[EndpointState], oldest: float, queue: float, cache: float, inflight: float
+) -> list[float]:
+    """`weighted_load` where something is not known of somebody."""
+    waits, uses = queues(states, oldest), cache_use(states, oldest)
+    longest = max(waits)
     spread = longest - min(waits)
+    most = max(each.inflight for each in states)
+    per_wait, per_count, best = _shares(spread, longest, most, queue, cache, inflight)
+    return [
+        best - wait * per_wait - use * cache - each.inflight * per_count
+        for each, wait, use in zip(states, waits, uses, strict=True)
+    ]
+
+
+def _shares(
+    spread: float, longest: float, most: int, queue: float, cache: float, inflight: float
+) -> tuple[float, float, float]:
+    """What a queued request costs, what one in flight costs, and what is left of nothing."""
     per_wait = queue / spread if spread > 0 else 0.0
     per_count = inflight / most if most > 0 else 0.0
-    best = cache + inflight + (per_wait * longest if spread > 0 else queue)
-    if uses is not None:
-        return [
-            best - wait * per_wait - use * cache - c.inflight * per_count
-            for c, wait, use in zip(candidates, waits, uses, strict=True)
-        ]
-    if per_wait and per_count:
-        return [
-            best - wait * per_wait - (c.kv or 0.0) * cache - c.inflight * per_count
-            for c, wait in zip(candidates, waits, strict=True)
-        ]
-    if per_wait:
-        return [
-            best - wait * per_wait - (c.kv or 0.0) * cache
-            for c, wait in zip(candidates, waits, strict=True)
-        ]
-    if per_count:
-        return [best - (c.kv or 0.0) * cache - c.inflight * per_count for c in candidates]
-    return [best - (c.kv or 0.0) * cache for c in candidates]
+    return per_wait, per_count, cache + inflight + (per_wait * longest if spread > 0 else queue)
 
 
 class Reported:

@@ -33,8 +33,13 @@ class MaxScorePicker(_Picker):
         return [candidates[i] for i in ranked[: self._most]]
 
     def _best(self, candidates: Candidates, scores: Sequence[float]) -> EndpointState:
-        limit = max(scores) - TIE
-        equals = [c for c, score in zip(candidates, scores, strict=True) if score >= limit]
+        values = list(scores)
+        top = values[0]
+        for value in values:
+            if value > top:
+                top = value
+        limit = top - TIE
+        equals = [candidates[i] for i, value in enumerate(values) if value >= limit]
         if len(equals) > 1:
             fewest = min(c.inflight for c in equals)
             equals = [c for c in equals if c.inflight == fewest]

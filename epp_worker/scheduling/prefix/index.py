@@ -19,8 +19,7 @@ SHARDS = 128
 _SHARD = SHARDS - 1
 LANE_BITS = 16
 _LANE_BYTES = LANE_BITS // 8
-LOOKED_UP_AT_ONCE = 32
-"""Blocks; a chain of which nothing is known is given up after as many."""
+_FULL_LANE = (1 << LANE_BITS) - 1
 MAX_CAPACITY = 250_000
 """Blocks of one endpoint, whatever it reports."""
 DEFAULT_CAPACITY = 31_250
@@ -136,7 +135,6 @@ class PrefixIndex:
         self.told: Callable[[Holding, int], None] | None = None
         self._budget = budget
         self._shards: list[dict[int, int]] = [{} for _ in range(SHARDS)]
-        self._gets = [shard.get for shard in self._shards]
         self._holdings: dict[str, Holding] = {}
         self._of: dict[object, Holding] = {}
         self._asked: Sequence[object] = ()
@@ -208,20 +206,29 @@ class PrefixIndex:
         unlisted = len(self._holdings) - len(self._of)
         return self._hold(key) if unlisted < MAX_UNLISTED else None
 
-    def counts(self, chain: list[int]) -> Sequence[int] | None:
+    def counts(self, chain: list[int]) -> tuple[int, ...] | None:
         """How many of the chain's blocks each lane has, up to the first that nobody has; None =
         none has any."""
-        gets = self._gets
-        total = 0
-        for start in range(0, len(chain), LOOKED_UP_AT_ONCE):
-            some = chain[start : start + LOOKED_UP_AT_ONCE]
-            found = [gets[block & _SHARD](block, 0) for block in some]
-            if self._leaving:
-                found = [held & self._alive for held in found]
-            if 0 in found:
-                total = sum(found[: found.index(0)], total)
+        shards = self._shards
+        alive = self._alive if self._leaving else -1
+        total = times = 0
+        last: int | None = None
+        for block in chain:
+            held = shards[block & _SHARD].get(block)
+            if held is None:
                 break
-            total = sum(found, total)
+            if held is last:  # a stretch of one request's blocks shares one number
+                times += 1
+                continue
+            if not held & alive:
+                break
+            if last is not None:
+                total += last * times
+            last, times = held, 1
+        if last is not None:
+            total += last * times
+        if alive != -1:
+            total &= alive * _FULL_LANE
         if not total:
             return None
         data = total.to_bytes(self._lanes * _LANE_BYTES, "little")

@@ -70,7 +70,7 @@ class _Asked:
         block_tokens: int,
         blocks: list[int],
         index: PrefixIndex | None,
-        counts: Sequence[int] | None,
+        counts: tuple[int, ...] | None,
     ) -> None:
         self.request: Final = request
         self.block_tokens: Final = block_tokens
@@ -136,7 +136,9 @@ class ApproxPrefixCache:
             return None
         share = weight / len(asked.chain)
         lanes = index.lanes(candidates)
-        return [total + counts[lane] * share for total, lane in zip(totals, lanes, strict=True)]
+        if len(totals) != len(lanes):
+            raise ValueError(f"{len(totals)} totals for {len(lanes)} endpoints")
+        return [total + counts[lanes[i]] * share for i, total in enumerate(totals)]
 
     def picked(self, request: PickRequest, chosen: "EndpointState") -> None:
         """See `PickObserver.picked`: the chosen endpoint has this prompt from now on."""

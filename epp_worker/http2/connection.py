@@ -19,7 +19,7 @@ from epp_worker.http2.flow import Outbox, ReceiveWindow
 from epp_worker.http2.headers import HeadDecoder
 from epp_worker.http2.liveness import Liveness, Pulse
 from epp_worker.http2.reader import FrameReader
-from epp_worker.http2.receiver import OpenBlock
+from epp_worker.http2.receiver import Receiver
 from epp_worker.http2.shared import Shared
 from epp_worker.http2.stream import ENDED, Stream
 from epp_worker.http2.timers import Ticket
@@ -43,8 +43,9 @@ _FAULTS: Final = frozenset(
 """A peer that has us reset its streams by such faults might as well reset them itself."""
 
 
-class Connection(asyncio.Protocol):
-    """See `contract.GrpcConnection`; all the rest is for the room itself.
+class Connection(Receiver):
+    """An `asyncio.Protocol` by its methods, but no heir of it: compiled code would be slower. See
+    `contract.GrpcConnection`; all the rest is for the room itself.
 
     Attributes:
         out: the way out.
@@ -59,29 +60,9 @@ class Connection(asyncio.Protocol):
         "_reader",
         "_size_update",
         "_transport",
-        "again",
-        "block",
-        "closed_ids",
-        "closing",
-        "decoder",
-        "farewell",
-        "idle_frames",
-        "idle_updates",
-        "initial_window",
-        "last_id",
-        "liveness",
         "open_streams",
-        "out",
-        "peer",
         "peer_table",
-        "receive",
-        "reset_ids",
-        "round",
-        "shared",
-        "streams",
-        "table",
         "ticket",
-        "unanswered_resets",
     )
 
     def __init__(self, shared: Shared) -> None:
@@ -96,7 +77,7 @@ class Connection(asyncio.Protocol):
         self.round = 0
         self.closing = False
         self.table = inbound.FIRST
-        self.block: OpenBlock | None = None
+        self.block = None
         self.closed_ids: deque[int] = deque(maxlen=_REMEMBERED)
         self.reset_ids: deque[int] = deque(maxlen=_REMEMBERED)
         self.decoder = HeadDecoder(shared.heads, limits.max_header_list_bytes)

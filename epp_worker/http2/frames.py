@@ -1,7 +1,7 @@
 """HTTP/2 frames as bytes (RFC 9113, section 4 and 6): the numbers, and builders for what we send.
 
-Reading is done in place by the connection, with the `unpack` functions below on the buffer that
-the socket gave us: no object is made per frame.
+Reading is done in place by `reader`, on the buffer that the socket gave us: no object is made per
+frame.
 """
 
 import struct
@@ -50,9 +50,6 @@ GOAWAY_PING: Final = b"\x00epp-ga\x00"
 """Opaque bytes of our own PINGs."""
 
 MAX_STREAM_ID: Final = 0x7FFF_FFFF
-
-read_head: Final = struct.Struct(">BHBBI").unpack_from
-"""(length's high byte, its low 16 bits, type, flags, reserved bit + stream id)."""
 
 read_u32: Final = struct.Struct(">I").unpack_from
 read_setting: Final = struct.Struct(">HI").unpack_from

@@ -96,7 +96,9 @@ class Assembler:
         size = end - start - _PREFIX_BYTES
         if size < 0 or self._buffer is not None or size > self._budget.max_message:
             return None
-        return data[start + _PREFIX_BYTES : end] if _read_prefix(data, start) == (0, size) else None
+        told = data[start + 1] << 24 | data[start + 2] << 16
+        told |= data[start + 3] << 8 | data[start + 4]
+        return data[start + _PREFIX_BYTES : end] if not data[start] and told == size else None
 
     def feed(self, data: bytes, start: int, end: int) -> Iterator[bytes]:
         """The messages completed by data[start:end]; stop early and the rest is dropped.

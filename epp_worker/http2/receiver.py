@@ -1,8 +1,8 @@
 """What the functions of frames need of the connection that a frame came on."""
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 from epp_worker.http2.carrier import Carrier
 from epp_worker.http2.errors import ErrorCode
@@ -26,7 +26,7 @@ class OpenBlock:
         self.count = 0
 
 
-class Receiver(Carrier, Protocol):
+class Receiver(Carrier):
     """A connection, seen from its frames.
 
     Attributes:
@@ -40,6 +40,25 @@ class Receiver(Carrier, Protocol):
         again: a frame to be read before anything else, in the next turn.
         closing: nothing more is read or answered.
     """
+
+    __slots__ = (
+        "again",
+        "block",
+        "closed_ids",
+        "closing",
+        "decoder",
+        "farewell",
+        "idle_frames",
+        "idle_updates",
+        "initial_window",
+        "last_id",
+        "liveness",
+        "receive",
+        "reset_ids",
+        "streams",
+        "table",
+        "unanswered_resets",
+    )
 
     streams: dict[int, Stream]
     last_id: int
@@ -58,25 +77,25 @@ class Receiver(Carrier, Protocol):
     liveness: Liveness
     farewell: Farewell
 
+    @abstractmethod
     def opened(self, stream: Stream) -> None:
         """A new stream."""
-        ...
 
+    @abstractmethod
     def refuse(self, stream_id: int, code: ErrorCode) -> None:
         """RST_STREAM for a stream that we hold nothing of."""
-        ...
 
+    @abstractmethod
     def table_changed(self, size: int) -> None:
         """The peer's decoder has another table size."""
-        ...
 
+    @abstractmethod
     def round_trip(self) -> None:
         """The PING after our first GOAWAY was answered."""
-        ...
 
+    @abstractmethod
     def work(self, data: bytes, at: int) -> None:
         """Read data[at:] and write, in one piece, what it makes us say."""
-        ...
 
 
 FrameFunction = Callable[[Receiver, int, int, bytes, int, int], None]

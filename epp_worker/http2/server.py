@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 from collections.abc import Mapping
+from typing import cast
 
 from epp_worker.http2.connection import Connection
 from epp_worker.http2.contract import GrpcConnection, Service, Tls
@@ -66,7 +67,7 @@ class Http2Server:
         """
         loop = asyncio.get_running_loop()
         shared = Shared(self._services, self._limits, self.counters, loop)
-        listener = Listener(shared, lambda: Connection(shared), self._tls)
+        listener = Listener(shared, lambda: cast(asyncio.Protocol, Connection(shared)), self._tls)
         try:
             await listener.open(host, port)
         except OSError as error:

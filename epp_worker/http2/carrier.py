@@ -10,8 +10,8 @@ from epp_worker.http2.shared import Shared
 class Carrier(ABC):
     """A connection, seen from one of its streams. Streams are told apart by id: none is used twice.
 
-    A class and no Protocol, as `receiver.Receiver` is: compiled code reads the attributes of a class
-    in a nanosecond, and has to look those of a Protocol up.
+    A class and no Protocol, as `receiver.Receiver` is: compiled code reads the attributes of a
+    class in a nanosecond, and has to look up those of a Protocol.
 
     Attributes:
         peer: remote `host:port`.

@@ -139,6 +139,9 @@ class Connection(Receiver):
             if out.paused:
                 self.check_overfull()
 
+    def eof_received(self) -> None:
+        """The client will send no more: the transport closes."""
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Gone, for whatever reason: every call dies with it."""
         del exc

@@ -6,12 +6,14 @@ those of seventy workers takes longer than all else that a map must have before 
 They follow after `REST_SECONDS`, when the workers have the map; of several maps in a row, as a
 drain makes them, each share is packed once.
 
-If the leader dies in between, the next one's first map brings all shares. If no coordinator is left
-at all, a worker that starts finds its share of the map before, as it does where the lease is not in
-the store (see `coordinator.leader.storing`). It serves what it holds by either.
+A term that is ended in good order leaves nothing owed. If the leader dies in between, the next
+one's first map brings all shares. If no coordinator is left at all then, a worker that starts finds
+its share of the map before, as it does where the lease is not in the store (see
+`coordinator.leader.storing`). It serves what it holds by either.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -42,11 +44,12 @@ class ShareKeeper:
         self._owed: dict[str, Share] = {}
         self._removed: set[str] = set()
         self._version = NONE
+        self._guard = Guard("", 0)
         self._wake = asyncio.Event()
         self._loud = RateLimited(log, clock)
 
-    def owe(self, publication: Publication) -> None:
-        """Its map is stored: its shares are to follow."""
+    def owe(self, publication: Publication, guard: Guard) -> None:
+        """Its map is stored, by `guard`: its shares are to follow."""
         version = publication.shard_map.version
         if version.epoch != self._version.epoch:
             self._owed.clear()  # the first map of an epoch has all shares
@@ -55,11 +58,21 @@ class ShareKeeper:
         self._removed -= publication.shares.keys()
         for worker in publication.removed_shares:
             self._owed.pop(worker, None)
-        self._version = version
+        self._version, self._guard = version, guard
         self._wake.set()
 
     async def run(self) -> None:
-        """Store what is owed, until cancelled."""
+        """Store what is owed, until cancelled; then what still is."""
+        try:
+            await self._keep_up()
+        finally:
+            # The lease may count for nothing here any more. Where it is kept it is given up after
+            # this, and there the write is looked at once more.
+            if self._owed or self._removed:
+                with contextlib.suppress(StoreRefused, StoreUnavailable, FormatError):
+                    await self._write()
+
+    async def _keep_up(self) -> None:
         while True:
             await self._wake.wait()
             await self._clock.sleep(REST_SECONDS)
@@ -74,15 +87,15 @@ class ShareKeeper:
                 self._wake.set()
 
     async def _pay(self) -> None:
-        term = self._term()
-        shares, removed, version = self._owed, self._removed, self._version
-        if version.epoch != term.epoch:
-            return  # the first map of the new epoch is on its way
+        if self._version.epoch == self._term().epoch:
+            await self._write()  # else the first map of the new epoch is on its way
+
+    async def _write(self) -> None:
+        shares, removed = self._owed, self._removed
         self._owed, self._removed = {}, set()
-        guard = Guard(term.leader.id, term.epoch)
         try:
-            await self._store.publish_shares(guard, version, shares, sorted(removed))
-        except Exception:
+            await self._store.publish_shares(self._guard, self._version, shares, sorted(removed))
+        except BaseException:
             later = self._owed.keys() | self._removed
             self._owed |= {w: share for w, share in shares.items() if w not in later}
             self._removed |= removed - later

@@ -52,8 +52,9 @@ class StoreFirst:
         """See `Storing.write`."""
         term = self._term()
         alone = replace(publication, shares={}, removed_shares=())
-        await self._store.publish(Guard(term.leader.id, term.epoch), alone)
-        self._shares.owe(publication)
+        guard = Guard(term.leader.id, term.epoch)
+        await self._store.publish(guard, alone)
+        self._shares.owe(publication, guard)
 
 
 class StoreLag:

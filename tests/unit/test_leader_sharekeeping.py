@@ -30,7 +30,8 @@ class NotingStore(MemoryStore):
     def __init__(self, server: MemoryServer) -> None:
         super().__init__(server.clock, server)
         self.writes: list[set[str]] = []
-        self.before: Callable[[], None] | None = None
+        self.before: Callable[[], object] | None = None
+        self.pauses = False
 
     async def publish_shares(
         self,
@@ -43,6 +44,8 @@ class NotingStore(MemoryStore):
         if self.before is not None:
             before, self.before = self.before, None
             before()
+        if self.pauses:
+            await asyncio.sleep(0)
         await super().publish_shares(guard, version, shares, removed)
 
 
@@ -54,8 +57,16 @@ class World:
         self.store = NotingStore(self.server)
         self.epoch = 5
         self.doubt = False
+        self.begin()
+
+    def begin(self) -> None:
+        """Another term."""
         self.keeper = ShareKeeper(self.store, term=self.term, clock=LoopClock())
         self.task = asyncio.create_task(self.keeper.run())
+
+    def unreachable(self) -> None:
+        """The store does not answer."""
+        self.server.available = False
 
     def term(self) -> Term:
         if self.doubt:
@@ -74,7 +85,7 @@ class World:
         published = shard_map(version)
         of = shares_of(published)
         given = {worker: of[worker] for worker in workers}
-        self.keeper.owe(Publication(published, RING, given, removed))
+        self.keeper.owe(Publication(published, RING, given, removed), Guard(ME.id, self.epoch))
 
     @property
     def stored(self) -> dict[str, EpochVersion]:
@@ -161,6 +172,35 @@ async def test_nothing_is_stored_while_the_lease_is_in_doubt_or_of_an_epoch_befo
     world.owe(V(6, 1), "worker-1")
     await asyncio.sleep(AFTER)
     assert world.stored == {"worker-1": V(6, 1)}
+
+
+async def test_a_term_that_is_ended_leaves_nothing_owed(world: World) -> None:
+    """Its lease is given up only afterwards; by then it counts for nothing else any more."""
+    world.owe(V(5, 1), "worker-0")
+    world.doubt = True
+    await world.close()
+    assert world.stored == {"worker-0": V(5, 1)}
+
+
+async def test_a_write_that_the_end_of_the_term_interrupts_is_done_again(world: World) -> None:
+    """Nobody knows whether it landed."""
+    world.store.before = world.task.cancel
+    world.store.pauses = True
+    world.owe(V(5, 1), "worker-0", removed=("worker-1",))
+    await asyncio.sleep(AFTER)
+    await world.close()
+    assert world.stored == {"worker-0": V(5, 1)}
+    assert world.store.writes == [{"worker-0"}, {"worker-0"}]
+
+
+async def test_an_ended_term_that_has_lost_its_lease_stores_nothing(world: World) -> None:
+    """Somebody else leads, or the store is away: nothing is raised, and nothing waited for."""
+    for close in (world.server.flush, world.unreachable):
+        world.owe(V(5, 1), "worker-0")
+        close()
+        await world.close()
+        assert world.server.state.shares == {}
+        world.begin()
 
 
 async def test_a_leader_that_lost_its_lease_stores_nothing(world: World) -> None:

@@ -91,10 +91,10 @@ class Owing:
     """What is owed to the store."""
 
     def __init__(self) -> None:
-        self.owed: list[Publication] = []
+        self.owed: list[tuple[Publication, Guard]] = []
 
-    def owe(self, publication: Publication) -> None:
-        self.owed.append(publication)
+    def owe(self, publication: Publication, guard: Guard) -> None:
+        self.owed.append((publication, guard))
 
 
 async def test_a_map_is_stored_in_the_same_moment(world: World) -> None:
@@ -260,4 +260,4 @@ async def test_where_the_lease_is_in_the_store_it_is_written_first(world: World)
     await first.write(publication)
     assert world.stored == V(5, 1)
     assert world.server.state.shares == {}
-    assert keeper.owed == [publication]
+    assert keeper.owed == [(publication, Guard(ME.id, 5))]

@@ -22,7 +22,8 @@ from coordinator.contenders import Weighed
 from coordinator.deletion_cost import weights_of
 from coordinator.election.contract import Term
 from coordinator.election.leadership import Leadership
-from coordinator.leader import commands, recall
+from coordinator.leader import recall
+from coordinator.leader.commands import Commands
 from coordinator.leader.deaths import tell
 from coordinator.leader.doubt import LeadershipLost, LeaseInDoubt
 from coordinator.leader.healthchecks import HealthChecks
@@ -103,6 +104,7 @@ class LeaderTerm:
         self._statuses = Statuses()
         self._loud = RateLimited(log, self._clock)
         self._links: Links
+        self._commands = Commands(self._membership)
         self._publisher: Publisher
         self._previous: ShardMap | None = None
         self._version = 0
@@ -147,6 +149,7 @@ class LeaderTerm:
                     owners=lambda groups: owners_in(self._previous, groups),
                     clock=self._clock,
                 )
+                self._commands.links = self._links
                 self._publisher = Publisher(
                     store=self._storing(tasks),
                     routes=self._keeper,
@@ -161,7 +164,10 @@ class LeaderTerm:
                     tasks.create_task(services.run(self._leadership.valid), name="services")
                 costs = self._around.costs
                 if costs is not None:
-                    work = costs.run(self._weights, self._leadership.valid)
+                    work = costs.run(
+                        lambda: weights_of(self._previous, self._signals.loads),
+                        self._leadership.valid,
+                    )
                     tasks.create_task(work, name="deletion costs")
                 tasks.create_task(self._store_watch.run(), name="store")
                 listening = self._signals.listen(self._settings.membership.ttl_seconds / 8)
@@ -225,11 +231,6 @@ class LeaderTerm:
         if stored >= self._leadership.epoch:
             self._require_epoch_above(stored)
 
-    # -- watching -------------------------------------------------------------------------------
-
-    def _weights(self) -> dict[str, float]:
-        return weights_of(self._previous, self._signals.loads)
-
     def rolled_back(self) -> None:
         """The store has a lower map than ours, or none: publish again."""
         self._whole = True
@@ -263,10 +264,8 @@ class LeaderTerm:
 
     def _unknown_pods(self, now: float) -> tuple[Member, ...]:
         """Workers of which nothing but their pod is known."""
-        pods = self._around.pods
-        if pods is None:
-            return ()
-        return pods.contacts({member.id for member in self._membership.contacts(now)})
+        pods, known = self._around.pods, self._membership.contacts(now)
+        return () if pods is None else pods.contacts({member.id for member in known})
 
     def _bury(self, deaths: tuple[Death, ...], now: float) -> None:
         self._probation.died(deaths, now)
@@ -396,8 +395,6 @@ class LeaderTerm:
         """What the last placement went by."""
         return Weighed(dict(self._signals.loads), self._targets.cap, self._targets.release)
 
-    # -- commands -------------------------------------------------------------------------------
-
     async def set_drain(self, worker: str, on: bool) -> None:
         """See `View.set_drain`."""
-        await commands.set_drain(self._membership, self._links, worker, on=on)
+        await self._commands.set_drain(worker, on=on)

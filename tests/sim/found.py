@@ -150,4 +150,13 @@ FOUND: dict[str, Plan] = {
         groups=18,
         lease=True,
     ),
+    "a leader that was told to drain a worker before it had talked to any broke off": replace(
+        _plan(
+            8666,
+            19.8,
+            Fault(7.25, "vanish leader", 322, 1.86),
+            Fault(9.12, "worker drains", 433, 0.33),
+        ),
+        lease=True,
+    ),
 }

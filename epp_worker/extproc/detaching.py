@@ -1,8 +1,13 @@
 """Whether a stream ends with the pick, so that the death of its worker cannot cut the response."""
 
 from collections.abc import Callable
+from typing import Final
 
 from epp_worker.scheduling.contract import Pick, ResponsePhase
+
+# Names of their own for what each pick is compared with: see `budget.OK`.
+_DRAIN: Final = ResponsePhase.DRAIN
+_DETACH: Final = ResponsePhase.DETACH
 
 
 def _never() -> bool:
@@ -28,6 +33,6 @@ class ResponsePhases:
     def detaches(self, pick: Pick) -> bool:
         """Whether the stream of this request should end now."""
         phase = pick.response_phase or self._default
-        if phase is ResponsePhase.DRAIN:
+        if phase is _DRAIN:
             return self._leaving()
-        return phase is ResponsePhase.DETACH
+        return phase is _DETACH

@@ -160,11 +160,12 @@ class Headers:
     header holds.
     """
 
-    __slots__ = ("_lower", "_message", "_values")
+    __slots__ = ("_lower", "_message", "_ours", "_values")
 
     def __init__(self, message: Message | None) -> None:
         self._message = message
         self._lower = b""
+        self._ours = False
         self._values: dict[str, str] | None = None
 
     def get(self, name: str) -> str | None:
@@ -181,11 +182,16 @@ class Headers:
         lower = self._lower
         if not lower:
             lower = self._lower = message.data[message.start : message.stop].lower()
+            self._ours = any(lower.rfind(each) >= 0 for each in _OURS)
         key = _KEYS.get(name) or _key(name)
-        if key not in lower:  # in half the time of `find`, and most are absent
+        if key.ours and not self._ours:
             return None
-        at = lower.find(key) + len(key)
-        if lower.find(key, at) < 0 and lower[at : at + 1] == _RAW_VALUE:
+        raw = key.raw
+        begin = lower.rfind(raw)  # in 2/3 of the time that `find` takes
+        if begin < 0:
+            return None
+        at = begin + len(raw)
+        if lower.rfind(raw, 0, begin) < 0 and lower[at : at + 1] == _RAW_VALUE:
             try:
                 size, at = _varint(message.data, message.start + at + 1)
             except IndexError:
@@ -206,17 +212,33 @@ class Headers:
         return self._values
 
 
+class _Key:
+    """How a header's name is written.
+
+    Attributes:
+        ours: it is one of those that only a client that knows us sends: hardly any request has one.
+    """
+
+    __slots__ = ("ours", "raw")
+
+    def __init__(self, name: str) -> None:
+        raw = name.encode()
+        size = len(raw)
+        length = bytes((size,)) if size < 0x80 else bytes((size & 0x7F | 0x80, size >> 7))
+        self.raw: Final = b"\n" + length + raw
+        self.ours: Final = raw.startswith(_OURS)
+
+
+_OURS: Final = (b"x-llm-d-", b"x-gateway-")
 _RAW_VALUE = b"\x1a"
-_KEYS: dict[str, bytes] = {}
+_KEYS: dict[str, _Key] = {}
 """How keys are written, for those that were asked for; plugins may ask for a few hundred."""
 
 _MAX_KEYS = 1024
 
 
-def _key(name: str) -> bytes:
-    raw = name.encode()
-    size = len(raw)
-    key = b"\n" + (bytes((size,)) if size < 0x80 else bytes((size & 0x7F | 0x80, size >> 7))) + raw
+def _key(name: str) -> _Key:
+    key = _Key(name)
     if len(_KEYS) < _MAX_KEYS:
         _KEYS[name] = key
     return key

@@ -122,7 +122,7 @@ class UsageReader:
             del self._carry[:-2]
 
     def _read_events(self, events: bytes) -> None:
-        if b'"usage"' not in events:
+        if events.rfind(b'"usage"') < 0:
             return
         data: list[bytes] = []
         for line in events.splitlines():
@@ -135,7 +135,7 @@ class UsageReader:
 
     def _read_event(self, data: list[bytes]) -> None:
         document = b"\n".join(data)
-        if b'"usage"' in document:
+        if document.rfind(b'"usage"') >= 0:
             self._read_document(document)
 
     def _read_document(self, document: bytes) -> None:

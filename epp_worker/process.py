@@ -19,6 +19,7 @@ from epp_worker.forwarding.rules import Past
 from epp_worker.group import Group
 from epp_worker.holdings import Holdings
 from epp_worker.http2.contract import GrpcStream, StreamHandler
+from epp_worker.http2.stream import Stream
 from epp_worker.scheduling.contract import Picker
 from epp_worker.strays import UNAVAILABLE, HeldStream, StrayGate
 from epp_worker.turns import Turns
@@ -78,10 +79,12 @@ class ServedStream:
     What the session raises is for the transport: it ends the stream and calls `aborted`.
     """
 
-    __slots__ = ("_lane", "_session", "_stream")
+    __slots__ = ("_lane", "_own", "_session", "_stream")
 
     def __init__(self, stream: GrpcStream, session: Session, body_lane: Lane) -> None:
         self._stream = stream
+        self._own = stream if isinstance(stream, Stream) else None
+        """The transport's own stream, whose methods compiled code calls without looking them up."""
         self._session: Session | None = session
         session.on_starved = self._starved
         session.detachable = ENVOY_HEADER in stream.headers
@@ -97,7 +100,7 @@ class ServedStream:
             self._part(session, replies)
             return
         if replies:
-            self._stream.send(*replies)
+            self._send(replies)
         if session.ended is not None:
             self._end(session.ended)
         elif session.waiting and self._lane is not None:
@@ -118,7 +121,7 @@ class ServedStream:
 
     def _answer(self, session: Session, replies: Sequence[bytes]) -> None:
         if replies:
-            self._stream.send(*replies)
+            self._send(replies)
         if session.ended is not None:
             self._end(session.ended)
 
@@ -129,13 +132,22 @@ class ServedStream:
         not much before: it would otherwise await an answer to a response of which it has handed the
         body to a stream that is gone, and that body would be lost.
         """
-        stream = self._stream
-        size = sum(map(len, replies)) + _PREFIX_BYTES * len(replies) + LAST_BYTES
-        if size <= ONE_WRITE_BYTES and stream.fits(size):
-            stream.send(*replies, *session.leave())
+        own = self._own
+        size = _PREFIX_BYTES * len(replies) + LAST_BYTES
+        for reply in replies:
+            size += len(reply)
+        fits = self._stream.fits(size) if own is None else own.fits(size)
+        if size <= ONE_WRITE_BYTES and fits:
+            self._send([*replies, *session.leave()])
             self._end(OK)
         else:
-            stream.send(*replies, *session.stay())
+            self._send([*replies, *session.stay()])
+
+    def _send(self, replies: Sequence[bytes]) -> None:
+        if self._own is None:
+            self._stream.send(*replies)
+        else:
+            self._own.send_all(replies)
 
     def _starved(self, replies: Sequence[bytes]) -> None:
         """Others need what this stream holds."""
@@ -145,7 +157,10 @@ class ServedStream:
 
     def _end(self, status: Status) -> None:
         self._session = None
-        self._stream.end(status.code, status.message)
+        if self._own is None:
+            self._stream.end(status.code, status.message)
+        else:
+            self._own.end(status.code, status.message)
 
     def _waited(self) -> None:
         """No body message came in time. The caller is a timer: nothing may be raised."""

@@ -2,9 +2,10 @@
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
+from epp_worker.http2 import frames
 from epp_worker.http2.bounds import Bound
 from epp_worker.http2.statuses import INTERNAL, NO_ROOM, RESOURCE_EXHAUSTED
 
@@ -18,6 +19,22 @@ _INFLATED_FREELY: Final = 1024 * 1024
 
 _PREFIX_BYTES: Final = 5
 _read_prefix = struct.Struct(">BI").unpack_from
+_pack_prefix = struct.Struct(">BI").pack
+_pack_heads = struct.Struct(">BHBBIBI").pack
+"""Head of a DATA frame and of the first gRPC message in it."""
+
+
+def data_frame(stream_id: int, messages: Sequence[bytes], size: int) -> bytes:
+    """A DATA frame of whole messages, one at least, which come to `size` with their prefixes."""
+    first = messages[0]
+    high, low = size >> 16, size & 0xFFFF
+    heads = _pack_heads(high, low, frames.DATA, 0, stream_id, 0, len(first))
+    if len(messages) == 1:
+        return heads + first
+    parts = [heads, first]
+    for message in messages[1:]:
+        parts += (_pack_prefix(0, len(message)), message)
+    return b"".join(parts)
 
 
 class MessageFault(Exception):

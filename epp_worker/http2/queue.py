@@ -2,6 +2,7 @@
 
 import struct
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 _CRUMB: Final = 256
@@ -27,7 +28,7 @@ class SendQueue:
         """Queue bytes as they are."""
         self._made().append(data)
 
-    def add_messages(self, messages: tuple[bytes, ...]) -> None:
+    def add_messages(self, messages: Sequence[bytes]) -> None:
         """Queue gRPC messages, each with its prefix."""
         pieces = self._made()
         for message in messages:

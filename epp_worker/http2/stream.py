@@ -4,8 +4,7 @@ A call goes open -> ending (the handler ended it, answers may still wait for win
 (END_STREAM written) or, from anywhere, dead (reset by either side, or the connection is gone).
 """
 
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from epp_worker.http2 import frames, replies, statuses
@@ -15,7 +14,7 @@ from epp_worker.http2.contract import Service, StreamHandler
 from epp_worker.http2.errors import ErrorCode
 from epp_worker.http2.flow import ReceiveWindow
 from epp_worker.http2.headers import RequestHead
-from epp_worker.http2.messages import Assembler, MessageFault
+from epp_worker.http2.messages import Assembler, MessageFault, data_frame
 from epp_worker.http2.queue import SendQueue
 
 OPEN: Final = 0
@@ -31,10 +30,6 @@ _INFLATED_PER_TURN: Final = 1024 * 1024
 
 _FITS_SLACK: Final = 1024
 """`fits` is asked about message bytes; this leaves room for some 200 five-byte prefixes."""
-
-_pack_data_message = struct.Struct(">BHBBIBI").pack
-"""Head of a DATA frame and of the one gRPC message in it."""
-_pack_prefix = struct.Struct(">BI").pack
 
 
 class Stream:
@@ -112,25 +107,23 @@ class Stream:
 
     def send(self, *messages: bytes) -> None:
         """Queue messages. On a stream that has ended or died: nothing happens."""
+        self.send_all(messages)
+
+    def send_all(self, messages: Sequence[bytes]) -> None:
+        """As `send`: compiled code has a call with `*` make a list and two tuples."""
         if self.state != OPEN or not messages:
             return
         out = self._out
         if not self._headers_sent:
             self._headers_sent = True
             out.put(self.connection.headers_frame(self.stream_id, replies.RESPONSE_HEADERS))
-        size = sum(map(len, messages)) + 5 * len(messages)
+        size = 5 * len(messages)
+        for message in messages:
+            size += len(message)
         if not self.queued and size <= self.window and size <= out.max_frame and out.admits(size):
             self.window -= size
             out.window -= size
-            if len(messages) == 1:
-                high, low = size >> 16, size & 0xFFFF
-                head = _pack_data_message(high, low, frames.DATA, 0, self.stream_id, 0, size - 5)
-                out.put(head + messages[0])  # a copy of 2 KiB takes less than one more call
-                return
-            parts = [frames.frame_head(size, frames.DATA, 0, self.stream_id)]
-            for message in messages:
-                parts += (_pack_prefix(0, len(message)), message)
-            out.put(b"".join(parts))
+            out.put(data_frame(self.stream_id, messages, size))
             return
         self._enqueue(messages, size)
 
@@ -351,7 +344,7 @@ class Stream:
         if waiting:
             waiting.pop(self, None)
 
-    def _enqueue(self, messages: tuple[bytes, ...], size: int) -> None:
+    def _enqueue(self, messages: Sequence[bytes], size: int) -> None:
         self._queue.add_messages(messages)
         self.queued += size
         self._out.hold(size)

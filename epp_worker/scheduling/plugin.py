@@ -4,7 +4,8 @@ Plugins are made per pool (`PluginType.make`), so that whatever they remember is
 made anew when the pool's configuration or the pool itself is another one. All calls happen on the
 serving loop and must be quick: a plugin that raises loses its vote for this request, never the
 request; one that is slow is counted. Third parties add plugin types by an entry point of the group
-`epp_fleet.plugins` that names a `PluginType`.
+`epp_fleet.plugins` that names a `PluginType`. Their classes inherit from none of the fleet's own
+plugins: those are compiled in the image, and Python classes cannot.
 
 The order for one request: filters narrow the candidates, scorers rate what is left (0..1 each,
 clamped, times their weight, summed), the picker orders; then observers see what was picked. One

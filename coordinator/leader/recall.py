@@ -1,12 +1,12 @@
 """What a new leader starts from: its own memory, the store's map, what workers say they hold."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from coordinator.groups import Groups
 from coordinator.planning import rebuild
 from coordinator.verdicts import Judged
-from fleet.model import Addresses, LeaderInfo, Member, MemberStatus, Phase, ShardMap
+from fleet.model import Addresses, LeaderInfo, Member, MemberStatus, Phase, Placement, ShardMap
 
 
 def newest(*maps: ShardMap | None) -> ShardMap | None:
@@ -37,13 +37,18 @@ def completed(
     """`previous`, corrected by workers that have applied newer shares than its own.
 
     After a roll-back of the store, or with an emptied one and no memory, what workers hold is the
-    truth. A group whose owner is the same either way keeps all that the map says of it, but for its
-    stand-by, which is whoever says that it stands by: that one is warm, and the map's may be gone.
+    truth. A group whose owner is the same either way keeps all that the map says of it; but where
+    the map's stand-by says that it does not hold the group, it is whoever says that it stands by.
     A worker that came back as another incarnation does not inherit what the map gives to the one
     before, unless it says that it owns something: then it was told so. What it was not told of is
     its predecessor's, which is dead: nobody's, until it is placed with whoever is warm.
     """
-    ahead = [member for member in members if previous is None or member.applied > previous.version]
+    reached = {member.id: member for member in members}
+    ahead = [
+        member
+        for member in reached.values()
+        if previous is None or member.applied > previous.version
+    ]
     rebuilt = rebuild(fleet=fleet, leader=leader, members=ahead, groups=groups, wall=wall)
     if previous is None or rebuilt is None:
         return rebuilt or previous
@@ -72,9 +77,9 @@ def completed(
     }
     placements = {**previous.placements, **orphaned, **corrected}
     for group, placement in rebuilt.placements.items():
-        known = placements[group]
-        if placement.standby not in (None, known.standby, *known.owners):
-            placements[group] = replace(known, standby=placement.standby)
+        known, warm = placements[group], placement.standby
+        if warm not in (None, *known.owners) and _holds_nothing(reached, previous, known):
+            placements[group] = replace(known, standby=warm)
     return replace(
         previous,
         version=max(previous.version, rebuilt.version),
@@ -82,6 +87,19 @@ def completed(
         incarnations={**previous.incarnations, **lives},
         addresses={**previous.addresses, **rebuilt.addresses},
     )
+
+
+def _holds_nothing(reached: Mapping[str, Member], previous: ShardMap, placement: Placement) -> bool:
+    """Whether there is no stand-by, or it has no such hold by its own word. One that was not
+    reached may be the owner by now."""
+    standby = placement.standby
+    if standby is None:
+        return True
+    member = reached.get(standby)
+    if member is None:
+        return False
+    another = member.incarnation != previous.incarnations.get(standby, member.incarnation)
+    return another or placement.group not in member.holds
 
 
 class Recollection:

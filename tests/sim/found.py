@@ -159,4 +159,17 @@ FOUND: dict[str, Plan] = {
         ),
         lease=True,
     ),
+    "who had become the owner since the stored map, and was paused, was passed over": replace(
+        _plan(
+            9859,
+            13.4,
+            Fault(6.29, "cut leader from store", 712, 4.25),
+            Fault(7.57, "pause worker", 723, 5.83),
+            Fault(8.07, "crash worker", 666, 0.22),
+            Fault(9.05, "vanish leader", 56, 0.48),
+            files=True,
+        ),
+        groups=8,
+        lease=True,
+    ),
 }

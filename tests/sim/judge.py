@@ -67,6 +67,7 @@ class Judge:
         fleet.store.on_published.append(self.maps.published)
         fleet.store.on_lag.append(self.maps.lagging)
         fleet.store.on_rolled_back.append(self.maps.rolled_back)
+        fleet.store.on_emptied.append(self.maps.emptied)
         fleet.routes.on_change.append(self.routing.changed)
         fleet.on_worker.append(self._worker_up)
         for life in fleet.workers.values():

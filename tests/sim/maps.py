@@ -31,6 +31,7 @@ LEASE_LOST_SECONDS = 5.0
 """From a fault of the store or of a leader until another one leads, and has settled."""
 
 
+Incarnation = tuple[str, str]
 Content = tuple[str, Mapping[GroupKey, Placement], Mapping[str, str]]
 """Of a map: its leader, who owns what, and in which life."""
 
@@ -45,8 +46,9 @@ class MapRules:
         self._last: ShardMap | None = None
         self._earlier: ShardMap | None = None
         self._maps: dict[EpochVersion, Content] = {}
-        self._dead: set[tuple[str, str]] = set()
-        self._confirmed: tuple[ShardMap | None, set[tuple[str, str]]] = (None, set())
+        self._dead: dict[Incarnation, EpochVersion] = {}
+        self._hearsay: set[Incarnation] = set()
+        self._confirmed: tuple[ShardMap | None, dict[Incarnation, EpochVersion]] = (None, {})
         self._drains: dict[str, float] = {}
         self._drained: dict[str, float] = {}
         self._epochs: dict[int, str] = {}
@@ -66,12 +68,26 @@ class MapRules:
 
     def lagging(self) -> None:
         """No replica has what is published from now on."""
-        self._confirmed = (self._last, set(self._dead))
+        self._confirmed = (self._last, dict(self._dead))
 
     def rolled_back(self) -> None:
         """Maps that no replica had never were, nor the deaths in them: nobody acted on them."""
         if not self._fleet.plan.lease:
             self._last, self._dead = self._confirmed
+
+    def emptied(self) -> None:
+        """Who has died is known by now to those alone who heard of the map that said so."""
+        self._hearsay = set(self._dead)
+
+    def _forget(self, shard_map: ShardMap) -> None:
+        """A new leader that has not heard of that map cannot know, and whoever was declared dead
+        for its silence, and has been told so by nobody, is as well as it ever was."""
+        leader = self._fleet.coordinators[shard_map.leader.id].app
+        memory = None if leader is None else leader.shard_map()
+        heard = NONE if memory is None else memory.version
+        for key in [key for key in self._hearsay if self._dead.get(key, NONE) > heard]:
+            self._hearsay.discard(key)
+            self._dead.pop(key, None)
 
     def look(self) -> None:
         """Now and then: drain marks, who is paused, who cannot reach whom."""
@@ -131,6 +147,9 @@ class MapRules:
             if not self._fleet.plan.lease or version.epoch == highest.epoch:
                 tape.break_("I2", f"map {version} after {highest}")
             return
+        self._hearsay -= {(dead.id, dead.incarnation) for dead in shard_map.dead}
+        if last is None or version.epoch > last.version.epoch:
+            self._forget(shard_map)
         self._deaths(shard_map)
         last = self._goes_on_from(shard_map)
         for group, placement in shard_map.placements.items():
@@ -314,7 +333,7 @@ class MapRules:
         for dead in shard_map.dead:
             key = (dead.id, dead.incarnation)
             if key not in self._dead:
-                self._dead.add(key)
+                self._dead[key] = shard_map.version
                 self._tape.note(f"{dead.id} declared dead: {dead.signal}")
                 life = self._life_of(dead)
                 if life is not None:

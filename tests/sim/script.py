@@ -187,11 +187,11 @@ class Script:
         return self._fleet.store.go_on
 
     def _store_restarts_empty(self, fault: Fault) -> Callable[[], None]:
-        self._fleet.store.memory.flush()
+        self._fleet.store.empty()
         return self._store_down(fault)
 
     def _store_emptied(self, fault: Fault) -> None:
-        self._fleet.store.memory.flush()
+        self._fleet.store.empty()
 
     def _store_fails_over(self, fault: Fault) -> Callable[[], None]:
         self._fleet.store.lose_replica()

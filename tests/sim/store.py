@@ -42,6 +42,7 @@ class StoreServer:
         on_published: told of every publication that landed.
         on_lag: told when the replica hears no more.
         on_rolled_back: told when all that was written since is lost.
+        on_emptied: told when all that was ever written is.
     """
 
     def __init__(self, world: World) -> None:
@@ -54,6 +55,7 @@ class StoreServer:
         self.on_published: list[Published] = []
         self.on_lag: list[Callable[[], None]] = []
         self.on_rolled_back: list[Callable[[], None]] = []
+        self.on_emptied: list[Callable[[], None]] = []
         self._waiting: list[Callable[[], None]] = []
         self._replica: object | None = None
 
@@ -76,6 +78,12 @@ class StoreServer:
         self._replica = self.memory.snapshot()
         self.acks = 0
         for listener in self.on_lag:
+            listener()
+
+    def empty(self) -> None:
+        """All of it is lost."""
+        self.memory.flush()
+        for listener in self.on_emptied:
             listener()
 
     def promote_replica(self) -> None:

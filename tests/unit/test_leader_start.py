@@ -146,20 +146,27 @@ def test_what_only_a_standby_reports_corrects_no_owner() -> None:
     assert found.placements[KEYS[0]].owners == ("w0",)
 
 
-def test_a_stand_by_by_its_own_word_is_warm_and_the_one_of_an_older_map_is_not() -> None:
+def test_a_stand_by_by_its_own_word_is_warm_where_that_of_an_older_map_holds_nothing() -> None:
     """`w0` stood by in the map that the store still has, died, and is back, cold; `w2` has stood by
-    since. Who says that it stands by for itself is not believed."""
+    since. Who says that it stands by for itself is not believed; and a `w0` that says nothing may
+    have taken over since."""
     previous = a_map(EpochVersion(4, 4), {"s0": "w1", "s1": "w2"})
     named = {
         key: replace(placement, standby="w0") for key, placement in previous.placements.items()
     }
+    incarnations = {**previous.incarnations, "w0": "i"}
+    previous = replace(previous, placements=named, incarnations=incarnations)
     ahead = member("w2", applied=EpochVersion(4, 8), s0=Hold.STANDBY, s1=Hold.STANDBY,
                    s2=Hold.OWNER)  # fmt: skip
-    found = completed(replace(previous, placements=named), ahead)
-    assert found is not None
-    first, second = (found.placements[key] for key in KEYS[:2])
-    assert (first.owners, first.standby) == (("w1",), "w2")
-    assert (second.owners, second.standby) == (("w2",), "w0")
+    there = member("w0", applied=EpochVersion(4, 4), s0=Hold.STANDBY)
+    back = replace(there, incarnation="another")
+    gone = member("w0", applied=EpochVersion(4, 8))
+    for others, standby in (((back,), "w2"), ((gone,), "w2"), ((there,), "w0"), ((), "w0")):
+        found = completed(previous, ahead, *others)
+        assert found is not None
+        first, second = (found.placements[key] for key in KEYS[:2])
+        assert (first.owners, first.standby) == (("w1",), standby)
+        assert (second.owners, second.standby) == (("w2",), "w0")
 
 
 def test_without_any_map_the_workers_holds_are_the_map() -> None:

@@ -5,7 +5,8 @@ POINT it is removed and the process stops itself. Points:
 
 publication  before the guarded write to the store
 files        after one route file was written, before the next
-lock         inside the lock of a route file, after the last check and before the rename
+lock         inside the lock of a route file, after the last check and before the rename; what that
+             rename put there stands in FILE.landed afterwards
 """
 
 import os
@@ -21,14 +22,16 @@ from coordinator.routes.eds_file import EdsFile
 from fleet.store.redis import RedisStore
 
 
-def _stop_if(armed: Path) -> None:
+def _stop_if(armed: Path) -> bool:
+    """Whether it was stopped, and is awake again."""
     try:
         armed.unlink()
     except FileNotFoundError:
-        return
+        return False
     os.kill(os.getpid(), signal.SIGSTOP)
     # The signal stops the process, but this thread may run on for some microseconds until then.
     time.sleep(0.2)
+    return True
 
 
 def _install(point: str, armed: Path) -> None:
@@ -53,8 +56,13 @@ def _install(point: str, armed: Path) -> None:
         rename = EdsFile._rename
 
         def stopping_rename(self: EdsFile, temporary: str) -> None:
-            _stop_if(armed)
+            stopped = _stop_if(armed)
+            data = Path(temporary).read_bytes()
             rename(self, temporary)
+            if stopped:
+                told = armed.with_suffix(".telling")
+                told.write_bytes(data)
+                told.rename(armed.with_suffix(".landed"))
 
         setattr(EdsFile, "_rename", stopping_rename)  # noqa: B010
     else:

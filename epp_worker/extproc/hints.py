@@ -13,12 +13,13 @@ import msgspec
 
 from epp_worker.extproc.opening import opening
 from epp_worker.extproc.paths import Shape
-from epp_worker.extproc.said import NOTHING_SAID, Said, Turn
+from epp_worker.extproc.said import NOTHING_SAID, Said, SaidInTurns, SaidRaw, Turn
 
 MAX_TOKENS = 2**31 - 1
 """A longer answer is not believed."""
 
 _Texts: TypeAlias = Callable[[Any], Iterator[bytes]]
+_Field: TypeAlias = "msgspec.Raw | list[Turn] | None"
 
 MAX_OPENINGS = 65_536
 MAX_COMMAS = 262_144
@@ -151,26 +152,37 @@ def _prompt(shape: Shape, said: Said, size: int) -> bytes:
     for field, texts in _fields(shape, said):
         if len(prompt) >= size:
             break
-        prompt += _beginning(field, texts, size - len(prompt))
+        if isinstance(field, list):
+            prompt += _said_in(field)
+        elif field is not None:
+            prompt += _beginning(field, texts, size - len(prompt))
     return prompt
 
 
-_FIELDS: dict[Shape, Callable[[Said], tuple[tuple[msgspec.Raw, _Texts], ...]]] = {
+_FIELDS: dict[Shape, Callable[[Said], tuple[tuple[_Field, _Texts], ...]]] = {
     Shape.RESPONSE: lambda said: ((said.instructions, _text), (said.input, _turns)),
-    Shape.MESSAGES: lambda said: ((said.system, _text), (said.messages, _turns)),
+    Shape.MESSAGES: lambda said: ((said.system, _text), (_messages(said), _turns)),
     Shape.EMBEDDING: lambda said: ((said.input, _text),),
     Shape.CONVERSATION: lambda said: ((said.items, _turns),),
 }
 """What is read of shapes that are neither chats nor completions."""
 
 
-def _fields(shape: Shape, said: Said) -> tuple[tuple[msgspec.Raw, _Texts], ...]:
+def _fields(shape: Shape, said: Said) -> tuple[tuple[_Field, _Texts], ...]:
     special = _FIELDS.get(shape)
     if special is not None:
         return special(said)
-    if said.messages and memoryview(said.messages)[0] != _NULL:
-        return ((said.messages, _turns),)
-    return ((said.prompt, _text),)
+    messages = _messages(said)
+    return ((said.prompt, _text),) if messages is None else ((messages, _turns),)
+
+
+def _messages(said: Said) -> _Field:
+    """None = absent or null."""
+    if isinstance(said, SaidInTurns):
+        return said.messages
+    if isinstance(said, SaidRaw) and said.messages and memoryview(said.messages)[0] != _NULL:
+        return said.messages
+    return None
 
 
 def _beginning(field: msgspec.Raw, texts: _Texts, size: int) -> bytes:

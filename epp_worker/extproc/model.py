@@ -14,7 +14,7 @@ import msgspec
 
 from epp_worker.extproc.multipart import form_model
 from epp_worker.extproc.paths import Shape, names_model
-from epp_worker.extproc.said import NOTHING_SAID, Said, read
+from epp_worker.extproc.said import NOTHING_SAID, Said, read_at_once
 
 MAX_MODEL_LENGTH = 1024
 """Characters; longer than any served name, short enough for labels and logs."""
@@ -137,7 +137,7 @@ def read_model(body: bytes) -> str | BadBody:
 
 def _read(body: bytes) -> tuple[str | BadBody, Said]:
     try:
-        said = read(body)
+        said = read_at_once(body)
     except msgspec.ValidationError:
         return _NOT_OBJECT, NOTHING_SAID
     except (msgspec.DecodeError, UnicodeError, ValueError, RecursionError):

@@ -6,8 +6,9 @@ stand in one round-robin line, one frame at a time each.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
-from typing import Final, Protocol
+from typing import Final
 
 from epp_worker.http2 import frames
 from epp_worker.http2.errors import ConnectionFault, ErrorCode
@@ -34,21 +35,23 @@ class Unsent:
         """Somebody is being cut off already."""
 
 
-class Sender(Protocol):
+class Sender(ABC):
     """A stream with queued DATA, as the line sees it."""
+
+    __slots__ = ("in_line", "queued", "stream_id", "window")
 
     stream_id: int
     window: int
     queued: int
     in_line: bool
 
+    @abstractmethod
     def take(self, size: int) -> bytes:
         """Remove the next `size` queued bytes."""
-        ...
 
+    @abstractmethod
     def drained(self) -> None:
         """Nothing is queued any more: whatever ends the stream may follow."""
-        ...
 
 
 class Outbox:

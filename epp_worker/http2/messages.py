@@ -18,9 +18,9 @@ _INFLATED_FREELY: Final = 1024 * 1024
 16 kB that came to 16 MiB would stop the loop for 50 ms, again and again."""
 
 _PREFIX_BYTES: Final = 5
-_read_prefix = struct.Struct(">BI").unpack_from
-_pack_prefix = struct.Struct(">BI").pack
-_pack_heads = struct.Struct(">BHBBIBI").pack
+_read_prefix: Final = struct.Struct(">BI").unpack_from
+_pack_prefix: Final = struct.Struct(">BI").pack
+_pack_heads: Final = struct.Struct(">BHBBIBI").pack
 """Head of a DATA frame and of the first gRPC message in it."""
 
 

@@ -10,7 +10,7 @@ _CRUMBS: Final = 16_384
 """Shorter messages that must wait are put together up to the other size: each for itself would take
 five times its bytes."""
 
-_pack_prefix = struct.Struct(">BI").pack
+_pack_prefix: Final = struct.Struct(">BI").pack
 
 
 class SendQueue:

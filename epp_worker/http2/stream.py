@@ -12,7 +12,7 @@ from epp_worker.http2.bounds import Bound
 from epp_worker.http2.carrier import Carrier
 from epp_worker.http2.contract import Service, StreamHandler
 from epp_worker.http2.errors import ErrorCode
-from epp_worker.http2.flow import ReceiveWindow
+from epp_worker.http2.flow import ReceiveWindow, Sender
 from epp_worker.http2.headers import RequestHead
 from epp_worker.http2.messages import Assembler, MessageFault, data_frame
 from epp_worker.http2.queue import SendQueue
@@ -32,7 +32,7 @@ _FITS_SLACK: Final = 1024
 """`fits` is asked about message bytes; this leaves room for some 200 five-byte prefixes."""
 
 
-class Stream:
+class Stream(Sender):
     """See `contract.GrpcStream`; the rest is for the connection."""
 
     __slots__ = (
@@ -48,13 +48,9 @@ class Stream:
         "connection",
         "ended_round",
         "head",
-        "in_line",
-        "queued",
         "remote_closed",
         "state",
-        "stream_id",
         "tick",
-        "window",
     )
 
     def __init__(self, connection: Carrier, stream_id: int, head: RequestHead, window: int) -> None:

@@ -7,7 +7,7 @@ pools change.
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from epp_worker.catalogue import Catalogue
 from epp_worker.draining import Farewells
@@ -30,24 +30,24 @@ from fleet.telemetry import RateLimited
 
 log = logging.getLogger(__name__)
 
-PATH = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
-BODY_WAIT_SECONDS = 0.1
+PATH: Final = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
+BODY_WAIT_SECONDS: Final = 0.1
 """How long a peer that names no body mode may leave it open whether a body follows."""
-INTERNAL = 13
-ENVOY_HEADER = "x-envoy-internal"
+INTERNAL: Final = 13
+ENVOY_HEADER: Final = "x-envoy-internal"
 """Envoy alone says this of itself on the streams it opens. A stream that another worker forwards
 has no such header: it stays."""
 
-ONE_WRITE_BYTES = 256 * 1024
+ONE_WRITE_BYTES: Final = 256 * 1024
 """Streams that have more to say stay: what takes long to arrive gives a model server the time to
 answer before it has read the body, and then the end of the stream would come too late."""
 
-LAST_BYTES = 256
+LAST_BYTES: Final = 256
 """More than the end of a body and of a stream take, with their frames."""
 
-_PREFIX_BYTES = 5
-_OWNER = Hold.OWNER
-MAX_ROUTES = 16_384
+_PREFIX_BYTES: Final = 5
+_OWNER: Final = Hold.OWNER
+MAX_ROUTES: Final = 16_384
 """Authorities remembered; a peer that makes them up only makes us look them up again."""
 
 
@@ -191,7 +191,7 @@ class _Ended:
         """Nothing is kept."""
 
 
-_ENDED = _Ended()
+_ENDED: Final = _Ended()
 
 
 class ExtProc:

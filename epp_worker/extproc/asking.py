@@ -17,12 +17,12 @@ from epp_worker.extproc.splice import with_model
 from epp_worker.scheduling.contract import NO_HINTS, Picker, PickRequest, Refusal
 from fleet.model.rewrites import Intents
 
-REQUEST_ID = "x-request-id"
-OBJECTIVE = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
-REWRITE = ("x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite")
+REQUEST_ID: Final = "x-request-id"
+OBJECTIVE: Final = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
+REWRITE: Final = ("x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite")
 """The header's name, and its older one, which counts where the other is missing."""
 
-_OTHER = Shape.OTHER
+_OTHER: Final = Shape.OTHER
 _UNCHANGEABLE = Refusal(400, "", "The request body's 'model' cannot be rewritten as configured.")
 
 

@@ -7,7 +7,7 @@ its text is the JSON as it came, which has a beginning in common with another on
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -15,27 +15,27 @@ from epp_worker.extproc.opening import opening
 from epp_worker.extproc.paths import Shape
 from epp_worker.extproc.said import NOTHING_SAID, Said, SaidInTurns, SaidRaw, Turn
 
-MAX_TOKENS = 2**31 - 1
+MAX_TOKENS: Final = 2**31 - 1
 """A longer answer is not believed."""
 
 _Texts: TypeAlias = Callable[[Any], Iterator[bytes]]
 _Field: TypeAlias = "msgspec.Raw | list[Turn] | None"
 
-MAX_OPENINGS = 65_536
-MAX_COMMAS = 262_144
+MAX_OPENINGS: Final = 65_536
+MAX_COMMAS: Final = 262_144
 """Of a value that is taken apart, those within its texts included: 40 to 80 ms at worst."""
 
-_SCALAR_BYTES = 32
+_SCALAR_BYTES: Final = 32
 _LIST, _QUOTE, _NULL = b'["n'
-_NO_MARKS = bytes(set(range(256)) - set(b",[{"))
+_NO_MARKS: Final = bytes(set(range(256)) - set(b",[{"))
 _CUTS = (0, 61, 127)
 """A cut may fall where it says nothing, as in a key: a little before it does not."""
-_TURN = ("reasoning_content", "content", "tool_calls", "arguments", "output")
+_TURN: Final = ("reasoning_content", "content", "tool_calls", "arguments", "output")
 
-_ids = msgspec.json.Decoder(list[int]).decode
-_encode = msgspec.json.encode
-_EVERYTHING = 1 << 62
-_EMBEDDING = Shape.EMBEDDING
+_ids: Final = msgspec.json.Decoder(list[int]).decode
+_encode: Final = msgspec.json.encode
+_EVERYTHING: Final = 1 << 62
+_EMBEDDING: Final = Shape.EMBEDDING
 
 
 class BodyHints:
@@ -235,7 +235,7 @@ def _as_cut(value: Any, texts: _Texts) -> Any:
     return value
 
 
-_read_turns = msgspec.json.Decoder(list[Turn]).decode
+_read_turns: Final = msgspec.json.Decoder(list[Turn]).decode
 
 
 def _said_in(turns: list[Turn]) -> bytes:

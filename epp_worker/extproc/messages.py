@@ -24,10 +24,10 @@ from epp_worker.extproc.phases import BodyMode, Kind, Modes
 from epp_worker.scheduling.subset import normalise
 from fleet.errors import FormatError
 
-SUBSET_NAMESPACE = "envoy.lb.subset_hint"
-SUBSET_KEY = "x-gateway-destination-endpoint-subset"
-SERVED_NAMESPACE = "envoy.lb"
-SERVED_KEY = "x-gateway-destination-endpoint-served"
+SUBSET_NAMESPACE: Final = "envoy.lb.subset_hint"
+SUBSET_KEY: Final = "x-gateway-destination-endpoint-subset"
+SERVED_NAMESPACE: Final = "envoy.lb"
+SERVED_KEY: Final = "x-gateway-destination-endpoint-served"
 
 
 class Message:
@@ -44,8 +44,8 @@ class Message:
         self.stop: Final = stop
 
 
-_KINDS = {kind << 3 | 2: kind for kind in Kind if kind is not Kind.UNKNOWN}
-_PARTS = {
+_KINDS: Final = {kind << 3 | 2: kind for kind in Kind if kind is not Kind.UNKNOWN}
+_PARTS: Final = {
     Kind.REQUEST_HEADERS: "request_headers",
     Kind.RESPONSE_HEADERS: "response_headers",
     Kind.REQUEST_BODY: "request_body",
@@ -53,18 +53,18 @@ _PARTS = {
     Kind.REQUEST_TRAILERS: "request_trailers",
     Kind.RESPONSE_TRAILERS: "response_trailers",
 }
-_BODIES = (Kind.REQUEST_BODY, Kind.RESPONSE_BODY)
+_BODIES: Final = (Kind.REQUEST_BODY, Kind.RESPONSE_BODY)
 
-MAX_HEAD_BYTES = 256 * 1024
+MAX_HEAD_BYTES: Final = 256 * 1024
 """Longest message, not counting a body's bytes. Envoy takes 60 KiB of headers unless told
 otherwise, and a subset hint of 4,096 endpoints has 200 kB. A peer that could send more would have
 us make millions of objects of it."""
 
-MAX_FIELDS = 16
+MAX_FIELDS: Final = 16
 """So many top-level fields are stepped over one by one; a gateway sends at most five. Messages with
 more are left to the protobuf library."""
 
-MAX_HEADERS = 4096
+MAX_HEADERS: Final = 4096
 """So many headers of a request or response are looked at."""
 
 _METADATA, _ATTRIBUTES, _OBSERVABILITY, _PROTOCOL = 0x42, 0x4A, 0x50, 0x5A
@@ -191,7 +191,7 @@ class Headers:
         if begin < 0:
             return None
         at = begin + len(raw)
-        if lower.rfind(raw, 0, begin) < 0 and lower[at : at + 1] == _RAW_VALUE:
+        if lower.rfind(raw, 0, begin) < 0 and at < len(lower) and lower[at] == _RAW_VALUE:
             try:
                 size, at = _varint(message.data, message.start + at + 1)
             except IndexError:
@@ -230,11 +230,11 @@ class _Key:
 
 
 _OURS: Final = (b"x-llm-d-", b"x-gateway-")
-_RAW_VALUE = b"\x1a"
+_RAW_VALUE: Final = 0x1A
 _KEYS: dict[str, _Key] = {}
 """How keys are written, for those that were asked for; plugins may ask for a few hundred."""
 
-_MAX_KEYS = 1024
+_MAX_KEYS: Final = 1024
 
 
 def _key(name: str) -> _Key:
@@ -265,7 +265,7 @@ def modes(message: Message) -> Modes | None:
     return _modes_of(found) if len(found) <= _USUAL_BYTES else _modes_of.__wrapped__(found)
 
 
-_USUAL_BYTES = 16
+_USUAL_BYTES: Final = 16
 """A gateway sends two bytes for each direction, the same ones on all its streams."""
 
 

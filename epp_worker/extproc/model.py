@@ -16,22 +16,22 @@ from epp_worker.extproc.multipart import form_model
 from epp_worker.extproc.paths import Shape, names_model
 from epp_worker.extproc.said import NOTHING_SAID, Said, read_at_once
 
-MAX_MODEL_LENGTH = 1024
+MAX_MODEL_LENGTH: Final = 1024
 """Characters; longer than any served name, short enough for labels and logs."""
 
-LENIENT_BYTES = 64 * 1024
+LENIENT_BYTES: Final = 64 * 1024
 """Up to this size a body that strict JSON refuses is shown to Python's own parser too: model
 servers use it, and it takes NaN, a BOM and UTF-16. It is too slow to be asked about more."""
 
-LEAST_INFLATED_BYTES = 1024 * 1024
-MAX_RATIO = 64
+LEAST_INFLATED_BYTES: Final = 1024 * 1024
+MAX_RATIO: Final = 64
 """A compressed body may become the one, or the other times as long. Text becomes 3 to 10 times as
 long; 16 kB of deflate can be made to become 16 MiB, which takes 50 ms."""
 
-MAX_MEMBERS = 64
+MAX_MEMBERS: Final = 64
 """Members of a gzip body; each one's rest is copied, so their number must have a bound."""
 
-_WBITS = {"gzip": (31,), "x-gzip": (31,), "deflate": (47, -15)}
+_WBITS: Final = {"gzip": (31,), "x-gzip": (31,), "deflate": (47, -15)}
 """zlib's window bits by content coding; clients send `deflate` with and without zlib's frame."""
 
 Header = Callable[[str], str | None]
@@ -45,12 +45,12 @@ class BadBody:
     message: str
 
 
-_NOT_JSON = BadBody(400, "The request body is not valid JSON.")
+_NOT_JSON: Final = BadBody(400, "The request body is not valid JSON.")
 _NOT_OBJECT = BadBody(400, "The request body must be a JSON object whose 'model' is a string.")
-NO_MODEL = BadBody(400, "The request body must name a 'model'.")
-_BAD_NAME = BadBody(400, "'model' is too long or holds characters that are no text.")
-_BAD_CODING = BadBody(400, "The request body does not match its content-encoding.")
-_TOO_LARGE = BadBody(413, "The decompressed request body is too large.")
+NO_MODEL: Final = BadBody(400, "The request body must name a 'model'.")
+_BAD_NAME: Final = BadBody(400, "'model' is too long or holds characters that are no text.")
+_BAD_CODING: Final = BadBody(400, "The request body does not match its content-encoding.")
+_TOO_LARGE: Final = BadBody(413, "The decompressed request body is too large.")
 
 
 class Body:
@@ -78,7 +78,7 @@ class Body:
         self.said: Final = said
 
 
-NO_BODY = Body(None, b"")
+NO_BODY: Final = Body(None, b"")
 
 
 def body_of(body: bytes, header: Header, shape: Shape, *, largest: int) -> Body | BadBody:

@@ -6,19 +6,19 @@ closed. Where that does not come out as JSON, the whole value has to be read: no
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-MOST_ROUNDS = 16
+MOST_ROUNDS: Final = 16
 """Nesting of what is closed again before the cut; deeper values are read whole."""
-MOST_OPEN = 64
+MOST_OPEN: Final = 64
 """Nesting at the cut, likewise."""
-_LONGEST_ESCAPE = 12
+_LONGEST_ESCAPE: Final = 12
 """Bytes of an escaped surrogate pair."""
 
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_CLOSING = bytes.maketrans(b"[{", b"]}")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_CLOSING: Final = bytes.maketrans(b"[{", b"]}")
 
 decode: Callable[[bytes], Any] = msgspec.json.decode
 

@@ -6,11 +6,12 @@ Whatever matches none is passed through: its body may be anything, and no model 
 from collections.abc import Callable
 from enum import IntEnum, auto
 from functools import lru_cache
+from typing import Final
 
-_PATH_HEADERS = (":path", "x-original-path", "x-forwarded-path")
+_PATH_HEADERS: Final = (":path", "x-original-path", "x-forwarded-path")
 """Where gateways say the path, the first one that there is."""
 
-DEFAULT_PATH = "/v1/completions"
+DEFAULT_PATH: Final = "/v1/completions"
 """What a body without any path is taken for."""
 
 
@@ -30,7 +31,7 @@ class Shape(IntEnum):
     OTHER = auto()
 
 
-_ENDINGS = {
+_ENDINGS: Final = {
     "completions": Shape.COMPLETION,
     "completions/render": Shape.COMPLETION,
     "chat/completions": Shape.CHAT,
@@ -43,9 +44,9 @@ _ENDINGS = {
     "messages/count_tokens": Shape.MESSAGES,
     "inference/v1/generate": Shape.GENERATE,
 }
-_LONGEST_FIRST = tuple(sorted(_ENDINGS, key=len, reverse=True))
+_LONGEST_FIRST: Final = tuple(sorted(_ENDINGS, key=len, reverse=True))
 
-_LOOKED_AT = 128
+_LOOKED_AT: Final = 128
 """Characters at a path's end that may be remembered; clients make paths up, of any length."""
 
 _NAMING = frozenset((Shape.COMPLETION, Shape.CHAT, Shape.EMBEDDING, Shape.RESPONSE, Shape.MESSAGES))

@@ -8,28 +8,28 @@ that this takes. Header values are always `raw_value`: newer Envoys read nothing
 import json
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from envoy.config.core.v3.base_pb2 import HeaderValueOption
 from envoy.service.ext_proc.v3.external_processor_pb2 import HeaderMutation, ProcessingResponse
 
-DESTINATION_HEADER = "x-gateway-destination-endpoint"
-DESTINATION_NAMESPACE = "envoy.lb"
-DROPPED_HEADER = "x-llm-d-request-dropped-reason"
+DESTINATION_HEADER: Final = "x-gateway-destination-endpoint"
+DESTINATION_NAMESPACE: Final = "envoy.lb"
+DROPPED_HEADER: Final = "x-llm-d-request-dropped-reason"
 
-CHUNK_BYTES = 62_000
+CHUNK_BYTES: Final = 62_000
 """Longest body in one reply, as the Go EPP: below Envoy's 64 KiB."""
 
-_ERROR_TYPES = {
+_ERROR_TYPES: Final = {
     400: "invalid_request_error",
     413: "invalid_request_error",
     429: "rate_limit_error",
     503: "service_unavailable_error",
 }
-_REQUEST_HEADERS_TAG = b"\x0a"
-_REQUEST_BODY_TAG = b"\x1a"
-_RESPONSE_BODY_TAG = b"\x22"
-_END = b"\x10\x01"
+_REQUEST_HEADERS_TAG: Final = b"\x0a"
+_REQUEST_BODY_TAG: Final = b"\x1a"
+_RESPONSE_BODY_TAG: Final = b"\x22"
+_END: Final = b"\x10\x01"
 
 
 def varint(value: int) -> bytes:
@@ -149,12 +149,12 @@ def _continue(kind: str) -> bytes:
     return bytes(reply.SerializeToString())
 
 
-CONTINUE_REQUEST_HEADERS = _continue("request_headers")
-CONTINUE_REQUEST_BODY = _continue("request_body")
-CONTINUE_REQUEST_TRAILERS = _continue("request_trailers")
-CONTINUE_RESPONSE_HEADERS = _continue("response_headers")
-CONTINUE_RESPONSE_BODY = _continue("response_body")
-CONTINUE_RESPONSE_TRAILERS = _continue("response_trailers")
+CONTINUE_REQUEST_HEADERS: Final = _continue("request_headers")
+CONTINUE_REQUEST_BODY: Final = _continue("request_body")
+CONTINUE_REQUEST_TRAILERS: Final = _continue("request_trailers")
+CONTINUE_RESPONSE_HEADERS: Final = _continue("response_headers")
+CONTINUE_RESPONSE_BODY: Final = _continue("response_body")
+CONTINUE_RESPONSE_TRAILERS: Final = _continue("response_trailers")
 
 
 def _set_header(mutation: HeaderMutation, key: str, value: str) -> None:
@@ -183,10 +183,10 @@ def _head(tag: bytes, length: int, ending: int) -> bytes:
     return inner
 
 
-LAST_REQUEST_CHUNK = _head(_REQUEST_BODY_TAG, 0, len(_END)) + _END
+LAST_REQUEST_CHUNK: Final = _head(_REQUEST_BODY_TAG, 0, len(_END)) + _END
 """The end of a request body, and nothing of it."""
 
-_FULL = {
+_FULL: Final = {
     (tag, ending): _head(tag, CHUNK_BYTES, ending)
     for tag in (_REQUEST_BODY_TAG, _RESPONSE_BODY_TAG)
     for ending in (0, len(_END))

@@ -4,6 +4,7 @@ Without a request before it, it is the gateway's own reply.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from epp_worker.extproc import messages, replies
 from epp_worker.extproc.messages import Headers, Message
@@ -14,8 +15,8 @@ from epp_worker.extproc.usage import CopyBudget, UsageReader, is_event_stream
 from epp_worker.scheduling.contract import Pick
 
 _NOTHING: tuple[bytes, ...] = ()
-_DUPLEX = BodyMode.FULL_DUPLEX_STREAMED
-_WHOLE = (_DUPLEX, BodyMode.BUFFERED)
+_DUPLEX: Final = BodyMode.FULL_DUPLEX_STREAMED
+_WHOLE: Final = (_DUPLEX, BodyMode.BUFFERED)
 """Modes in which a body can be changed."""
 
 

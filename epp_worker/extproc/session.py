@@ -38,7 +38,7 @@ from fleet.errors import FormatError
 
 log = logging.getLogger(__name__)
 
-WAIT_SECONDS = 0.1
+WAIT_SECONDS: Final = 0.1
 """After this long without a body message a gateway that told no body mode is taken to wait."""
 
 _NOTHING: tuple[bytes, ...] = ()
@@ -52,11 +52,10 @@ _REQUEST_TRAILERS: Final = Kind.REQUEST_TRAILERS
 _RESPONSE_HEADERS: Final = Kind.RESPONSE_HEADERS
 _RESPONSE_BODY: Final = Kind.RESPONSE_BODY
 
-_ASSUMED = Modes(BodyMode.BUFFERED_PARTIAL, BodyMode.BUFFERED)
+_ASSUMED: Final = Modes(BodyMode.BUFFERED_PARTIAL, BodyMode.BUFFERED)
 """A gateway that told no mode and waits for an answer; its bodies may or may not be whole."""
 
-_NO_HEADERS_READ = Headers(None)
-
+_NO_HEADERS_READ: Final = Headers(None)
 
 # Where the request side stands.
 _NEW: Final = 0

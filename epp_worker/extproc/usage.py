@@ -5,31 +5,31 @@ By the response's content type, not by the request: `text/event-stream` is read 
 however the events are cut into chunks; anything else is taken for one JSON document.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from epp_worker.extproc.said import UsageDocument, UsageHolder
 
-MAX_EVENT_BYTES = 256 * 1024
+MAX_EVENT_BYTES: Final = 256 * 1024
 """A longer event is skipped."""
 
-MAX_DOCUMENT_BYTES = 1024 * 1024
+MAX_DOCUMENT_BYTES: Final = 1024 * 1024
 """A longer JSON document is not read: usage is then unknown."""
 
-MAX_COPIES_BYTES = 64 * 1024 * 1024
+MAX_COPIES_BYTES: Final = 64 * 1024 * 1024
 """Side copies of the whole worker; beyond it a response is passed on without one."""
 
-_MOST = 2**53
-_PROMPT = ("prompt_tokens", "input_tokens")
-_COMPLETION = ("completion_tokens", "output_tokens")
-_CACHED = ("cache_read_input_tokens", "cached_tokens")
-_DETAILS = ("prompt_tokens_details", "input_tokens_details")
-_ENDS = (b"\n\n", b"\n\r\n", b"\r\r")
+_MOST: Final = 2**53
+_PROMPT: Final = ("prompt_tokens", "input_tokens")
+_COMPLETION: Final = ("completion_tokens", "output_tokens")
+_CACHED: Final = ("cache_read_input_tokens", "cached_tokens")
+_DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
+_ENDS: Final = (b"\n\n", b"\n\r\n", b"\r\r")
 
 
-_decode = msgspec.json.Decoder(UsageDocument).decode
-_decode_holder = msgspec.json.Decoder(UsageHolder).decode
+_decode: Final = msgspec.json.Decoder(UsageDocument).decode
+_decode_holder: Final = msgspec.json.Decoder(UsageHolder).decode
 
 
 class CopyBudget:

@@ -4,7 +4,7 @@ The names are the llm-d router's. The buckets are fewer than its own: a worker h
 and each bucket is a line of the page for each of them.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 _SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 _FIRST_SECONDS = (0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
@@ -17,16 +17,16 @@ PICK_SECONDS = (0.0001, 0.0002, 0.0005, 0.001, 0.005, 0.02)
 
 # What there is a histogram of, for each row of requests: an index into `MEANINGS`. Plain numbers:
 # with members of an enumeration a request takes half as long again.
-DURATION = 0
-REQUEST_BYTES = 1
-RESPONSE_BYTES = 2
-INPUT_TOKENS = 3
-OUTPUT_TOKENS = 4
-CACHED_TOKENS = 5
-FIRST_STREAMED = 6
-FIRST_WHOLE = 7
-PER_OUTPUT_TOKEN = 8
-STREAMED_PER_OUTPUT_TOKEN = 9
+DURATION: Final = 0
+REQUEST_BYTES: Final = 1
+RESPONSE_BYTES: Final = 2
+INPUT_TOKENS: Final = 3
+OUTPUT_TOKENS: Final = 4
+CACHED_TOKENS: Final = 5
+FIRST_STREAMED: Final = 6
+FIRST_WHOLE: Final = 7
+PER_OUTPUT_TOKEN: Final = 8
+STREAMED_PER_OUTPUT_TOKEN: Final = 9
 
 
 class Meaning(NamedTuple):
@@ -91,4 +91,4 @@ MEANINGS: tuple[Meaning, ...] = (
     ),
 )
 
-PREFIX = "llm_d_epp_"
+PREFIX: Final = "llm_d_epp_"

@@ -1,13 +1,14 @@
 """One request as the router's metrics see it, from its stream's begin to its response's end."""
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from epp_worker.extproc.observer import SessionObserver
 from epp_worker.requests import measures as m
 from epp_worker.requests.rows import DEFAULT_FAIRNESS, PoolRows, Row, Table
 from epp_worker.scheduling.contract import Pick, Picker, PickRequest
 
-FAIRNESS = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
+FAIRNESS: Final = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
 """The header's name, and its older one, which counts where the other is missing."""
 
 ERRORS: Mapping[int, str] = {
@@ -17,8 +18,8 @@ ERRORS: Mapping[int, str] = {
     503: "ServiceUnavailable",
 }
 """The router's names; it has none for 413."""
-MODEL_SERVER_ERROR = "ModelServerError"
-_ERROR_STATUS = 400
+MODEL_SERVER_ERROR: Final = "ModelServerError"
+_ERROR_STATUS: Final = 400
 
 
 class RequestRecord:

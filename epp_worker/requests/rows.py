@@ -8,26 +8,26 @@ the pool's annotation or a rewrite names have their row, up to a bound of all po
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from epp_worker.requests.measures import MEANINGS, PICK_SECONDS
 from epp_worker.scheduling.prefix.figures import Histogram
 from fleet.model.identity import PoolRef
 
-OWN_ROWS = 4
+OWN_ROWS: Final = 4
 """Rows that a pool has whatever others do."""
-SHARED_ROWS = 1000
+SHARED_ROWS: Final = 1000
 """Rows beyond those, of all pools together: as many as the router has names of models."""
-POOL_ROWS = 100
+POOL_ROWS: Final = 100
 """Rows that a pool may have in all, but for those of models that somebody wrote down."""
-WRITTEN_ROWS = 1000
+WRITTEN_ROWS: Final = 1000
 """Rows that a pool may have with those."""
-ALL_WRITTEN_ROWS = 4000
+ALL_WRITTEN_ROWS: Final = 4000
 """Of all pools together: each is some 40 kB on the page, and who writes one name may write many."""
-OTHER = "other"
-DEFAULT_FAIRNESS = "default-flow"
+OTHER: Final = "other"
+DEFAULT_FAIRNESS: Final = "default-flow"
 """Of a request that names no flow."""
-MAX_NAME = 128
+MAX_NAME: Final = 128
 """A longer id of a flow counts as `other`, and so does a longer model that nobody wrote down."""
 
 Names = Callable[[str], bool]

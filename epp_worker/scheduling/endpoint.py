@@ -1,17 +1,17 @@
 """One endpoint and what is known of it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from epp_worker.extproc.replies import pick_reply
 from epp_worker.scheduling.detached import Detached
 from epp_worker.scheduling.subset import join, split_address
 from fleet.model.pools import Endpoint
 
-NEVER = float("-inf")
-MAX_PICKED_MODELS = 8
-MAX_PICKED_LENGTH = 128
-OTHER_MODELS = "other"
+NEVER: Final = float("-inf")
+MAX_PICKED_MODELS: Final = 8
+MAX_PICKED_LENGTH: Final = 128
+OTHER_MODELS: Final = "other"
 NO_ADAPTERS: frozenset[str] = frozenset()
 
 

@@ -7,6 +7,7 @@ one tenant's request to another tenant's servers.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from epp_worker.scheduling.contract import Pick, PickRequest, Refusal
 from epp_worker.scheduling.pool import NO_ENDPOINTS, PoolState
@@ -14,22 +15,22 @@ from fleet.model.identity import PoolRef
 from fleet.model.pools import Pool
 from fleet.model.rewrites import NO_INTENTS, Intents
 
-MODELS_ANNOTATION = "epp-fleet.dev/models"
+MODELS_ANNOTATION: Final = "epp-fleet.dev/models"
 """Comma list of the models that a pool serves."""
 
-_NO_POOL = Refusal(503, NO_ENDPOINTS, "No pool is served here.")
-_NO_MODEL = Refusal(
+_NO_POOL: Final = Refusal(503, NO_ENDPOINTS, "No pool is served here.")
+_NO_MODEL: Final = Refusal(
     400,
     "",
     "Several pools share this endpoint picker and the request names no model to choose by.",
 )
-_UNKNOWN = Refusal(
+_UNKNOWN: Final = Refusal(
     400, "", "Several pools share this endpoint picker and none of them serves this model."
 )
-_AMBIGUOUS = Refusal(
+_AMBIGUOUS: Final = Refusal(
     400, "", "Several pools share this endpoint picker and more than one serves this model."
 )
-_NOT_TOLD = Refusal(
+_NOT_TOLD: Final = Refusal(
     503,
     NO_ENDPOINTS,
     "Several pools share this endpoint picker, and what one of them serves is not known yet.",

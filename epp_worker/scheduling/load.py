@@ -13,10 +13,10 @@ from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.endpoint import NEVER, EndpointState
 from epp_worker.scheduling.plugin import Candidates
 
-BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN: Final = 4
 """As the llm-d router estimates tokens of a text."""
 
-_inflight = attrgetter("inflight")
+_inflight: Final = attrgetter("inflight")
 
 
 def eligible(candidates: Candidates, oldest: float) -> Candidates:

@@ -8,6 +8,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from epp_worker.scheduling.configured import NewScheduler, Schedulers
 from epp_worker.scheduling.contract import Pick, PickRequest, Refusal, ResponsePhase
@@ -22,20 +23,20 @@ from fleet.model.rewrites import NO_INTENTS, Intents
 
 log = logging.getLogger(__name__)
 
-RATE_SECONDS = 10.0
+RATE_SECONDS: Final = 10.0
 """Time constant of `request_rate`."""
 
-REFRESH_AFTER_SECONDS = 1.0
+REFRESH_AFTER_SECONDS: Final = 1.0
 """A pick whose data is older than this asks for a scrape."""
 
-STALE_AFTER_SECONDS = 90.0
+STALE_AFTER_SECONDS: Final = 90.0
 """Three times the longest scrape interval: overdue for certain until a scraper knows better."""
 
-NO_ENDPOINTS = "rejected-no-endpoints"
-_NO_READY = Refusal(503, NO_ENDPOINTS, "The pool has no ready endpoint.")
+NO_ENDPOINTS: Final = "rejected-no-endpoints"
+_NO_READY: Final = Refusal(503, NO_ENDPOINTS, "The pool has no ready endpoint.")
 _NOT_ALLOWED = Refusal(503, NO_ENDPOINTS, "No ready endpoint of the pool is in the allowed subset.")
 
-_PHASES = frozenset(ResponsePhase)
+_PHASES: Final = frozenset(ResponsePhase)
 
 
 def phase_of(pool: Pool) -> ResponsePhase | None:

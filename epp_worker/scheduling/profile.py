@@ -8,7 +8,7 @@ slow has its say all the same: what it decides may be about what can work at all
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.endpoint import EndpointState
@@ -27,8 +27,8 @@ P = TypeVar("P", covariant=True)
 
 _Add: TypeAlias = Callable[[PickRequest, Candidates, float, list[float]], list[float] | None]
 
-SLOW_CALLS = 3
-OF_LAST_CALLS = 8
+SLOW_CALLS: Final = 3
+OF_LAST_CALLS: Final = 8
 """A plugin is slow when so many of its last calls took too long. Whoever is always slow is so from
 the third call on; a processor that is taken away for milliseconds now and then meets one plugin
 three times in eight calls about never."""

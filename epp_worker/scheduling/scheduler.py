@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from epp_worker.scheduling.contract import NO_HINTS, PickRequest, Refusal
 from epp_worker.scheduling.endpoint import EndpointState
@@ -34,11 +34,11 @@ from epp_worker.scheduling.state_slots import StateSlot
 from fleet.model.identity import PoolRef
 from fleet.picking.config import PickerConfig, PluginSpec, ProfileSpec
 
-PREFILL = "prefill"
+PREFILL: Final = "prefill"
 """The profile whose endpoint computes a prompt that another one answers."""
-SATURATED = "rejected-saturated"
+SATURATED: Final = "rejected-saturated"
 _FULL = Refusal(429, SATURATED, "The pool is saturated and requests of this priority are shed.")
-_FILTERED = Refusal(429, SATURATED, "No endpoint of the pool takes this request.")
+_FILTERED: Final = Refusal(429, SATURATED, "No endpoint of the pool takes this request.")
 
 
 @dataclass(frozen=True, slots=True)

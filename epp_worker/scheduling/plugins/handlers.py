@@ -1,6 +1,7 @@
 """Profile handlers: which profiles run for a request, and what the gateway is told of it."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from epp_worker.scheduling.contract import PickRequest
 from epp_worker.scheduling.endpoint import EndpointState
@@ -21,11 +22,11 @@ from fleet.picking.parameters import (
     PdParameters,
 )
 
-PREFILL_HEADER = "x-prefiller-host-port"
-ENCODER_HEADER = "x-encoder-hosts-ports"
-DATA_PARALLEL_HEADER = "x-data-parallel-host-port"
+PREFILL_HEADER: Final = "x-prefiller-host-port"
+ENCODER_HEADER: Final = "x-encoder-hosts-ports"
+DATA_PARALLEL_HEADER: Final = "x-data-parallel-host-port"
 
-NONE = Selection(())
+NONE: Final = Selection(())
 
 
 class SingleProfile:

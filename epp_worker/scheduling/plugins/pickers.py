@@ -4,12 +4,13 @@ With `maxNumOfEndpoints` above 1 the gateway is given a list of fallbacks.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from epp_worker.scheduling.endpoint import EndpointState
 from epp_worker.scheduling.plugin import Candidates, PluginContext, PluginType
 from fleet.picking.parameters import PickerParameters
 
-TIE = 1e-9
+TIE: Final = 1e-9
 """Scores closer than this are equal; arithmetic noise must not make one pod the favourite."""
 
 

@@ -12,17 +12,18 @@ from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import starmap
+from typing import Final
 
 from xxhash import xxh64_intdigest
 
-TOKEN_BYTES = 4
-MIN_BLOCK_TOKENS = 64
+TOKEN_BYTES: Final = 4
+MIN_BLOCK_TOKENS: Final = 64
 """Smaller blocks make an index of gigabytes (kubernetes-sigs/gateway-api-inference-extension#2878);
 the router raises them to this too."""
-MAX_BLOCKS = 65_535
+MAX_BLOCKS: Final = 65_535
 """Blocks of one prompt that count, whatever is configured: 16 MiB of text in small blocks."""
 
-_pair = struct.Struct("<QQ").pack
+_pair: Final = struct.Struct("<QQ").pack
 
 
 @lru_cache(maxsize=64)
@@ -51,11 +52,12 @@ def chain(data: bytes, seed: int, block_bytes: int, max_blocks: int) -> list[int
         data: the prompt, see `packed` for tokens.
         block_bytes: a multiple of 4.
     """
+    hash_of, pair = xxh64_intdigest, _pair  # compiled code looks names of other modules up
     count = min(len(data) // block_bytes, max_blocks)
     whole = count * block_bytes
-    ids = starmap(xxh64_intdigest, _blocks(block_bytes).iter_unpack(memoryview(data)[:whole]))
+    ids = starmap(hash_of, _blocks(block_bytes).iter_unpack(memoryview(data)[:whole]))
     hashed = seed
-    hashes = [hashed := xxh64_intdigest(_pair(block, hashed)) for block in ids]
+    hashes = [hashed := hash_of(pair(block, hashed)) for block in ids]
     if count < max_blocks and len(data) > whole:
         tail = data[whole:]
         tail += bytes(-len(tail) % TOKEN_BYTES)

@@ -9,24 +9,24 @@ many small dicts, none of which takes long to grow.
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Final, Protocol
 
 from epp_worker.scheduling.prefix.budget import BLOCK_BYTES, TURN_BYTES, Budget
 from epp_worker.scheduling.prefix.recency import Recency
 from fleet.model.pools import Endpoint
 
-SHARDS = 128
-_SHARD = SHARDS - 1
-LANE_BITS = 16
-_LANE_BYTES = LANE_BITS // 8
-_FULL_LANE = (1 << LANE_BITS) - 1
-MAX_CAPACITY = 250_000
+SHARDS: Final = 128
+_SHARD: Final = SHARDS - 1
+LANE_BITS: Final = 16
+_LANE_BYTES: Final = LANE_BITS // 8
+_FULL_LANE: Final = (1 << LANE_BITS) - 1
+MAX_CAPACITY: Final = 250_000
 """Blocks of one endpoint, whatever it reports."""
-DEFAULT_CAPACITY = 31_250
+DEFAULT_CAPACITY: Final = 31_250
 """Blocks of one endpoint: the llm-d router's `lruCapacityPerServer`."""
-MAX_UNLISTED = 64
+MAX_UNLISTED: Final = 64
 """Endpoints that others may tell of before they are listed here."""
-MAX_DEPARTED = 1024
+MAX_DEPARTED: Final = 1024
 """Departed endpoints that are known as such: late news of them is passed over."""
 SWEPT_AT_ONCE = 4096
 """Blocks of departed endpoints that are taken out of the entries when the endpoints change."""

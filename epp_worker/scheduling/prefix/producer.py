@@ -27,10 +27,10 @@ from fleet.picking.parameters import PrefixProducerParameters
 if TYPE_CHECKING:
     from epp_worker.scheduling.endpoint import EndpointState
 
-PRODUCER = "approx-prefix-cache-producer"
-ENGINE_BLOCK_TOKENS = 16
+PRODUCER: Final = "approx-prefix-cache-producer"
+ENGINE_BLOCK_TOKENS: Final = 16
 """A block of a model server that says how many it has, not how large they are (vLLM's default)."""
-DEFAULT_BLOCK_TOKENS = PrefixProducerParameters().block_size_tokens
+DEFAULT_BLOCK_TOKENS: Final = PrefixProducerParameters().block_size_tokens
 
 
 class Match:

@@ -13,11 +13,12 @@ Only bytes and numbers are kept in plain dicts: Python's garbage collector need 
 import struct
 from array import array
 from collections.abc import Iterator
+from typing import Final
 
-HASH_BYTES = 8
+HASH_BYTES: Final = 8
 """A block in a turn."""
 
-_one = struct.Struct("=Q").unpack_from
+_one: Final = struct.Struct("=Q").unpack_from
 
 
 class Recency:

@@ -1,5 +1,9 @@
 """Memory goes back to the system after a flood of bodies, once it is over, and not too often."""
 
+import platform
+import subprocess
+import sys
+
 from epp_worker.trimming import LEAST_BYTES, REST_SECONDS, Trimmer, allocator
 
 
@@ -33,3 +37,29 @@ def test_little_is_left_alone() -> None:
 def test_the_allocator_can_be_asked() -> None:
     """On every system."""
     allocator()()
+
+
+def test_blocks_of_bodies_are_kept_for_the_next_ones() -> None:
+    """16 MiB that were free already cost no page faults: 4,096 of them otherwise, with glibc."""
+    code = """
+import resource
+from epp_worker.trimming import allocator
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        block = b"x" * (16 << 20)
+        del block
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+mapped = faults()
+allocator()
+faults()
+print(mapped, faults())
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60, check=True
+    ).stdout
+    mapped, kept = map(int, said.split())
+    if "glibc" in platform.libc_ver()[0]:
+        assert kept < 1000 < mapped

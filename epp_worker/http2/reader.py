@@ -13,10 +13,10 @@ from epp_worker.http2.errors import ConnectionFault, ErrorCode, PrefaceFault
 from epp_worker.http2.receiver import Receiver
 from epp_worker.http2.shared import Shared
 
-_TURN_SECONDS: Final = 0.0005
+_TURN_SECONDS: Final = 0.00025
 """All connections that have more to do work this long, together, in one turn of the loop."""
 
-_LEAST_SECONDS: Final = 0.000125
+_LEAST_SECONDS: Final = 0.0000625
 """But each at least this long: changing from one to the next costs something too."""
 
 _NOTHING: Final = (b"", 0)

@@ -6,6 +6,7 @@ is the noise alone, for as long as nothing is read from its standard input.
 """
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -135,6 +136,7 @@ def rows() -> Iterable[Row]:
 
 
 async def _make_noise(address: str) -> None:
+    os.nice(10)  # it shares a core with who asks, whose own waiting for that core is no figure here
     noise = Noise(await GatewayLink.connect(address))
     await noise.began()
     sys.stdout.write("\n")

@@ -50,7 +50,7 @@ class Side:
 
     def received(self, message: bytes) -> None:
         """Note the first bytes."""
-        self._clock.now += 0.0001
+        self._clock.now += 0.00005
         if self.breaks:
             raise RuntimeError("a fault of ours")
         self._clock.seen.append(message[:2])

@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("fleet", "coordinator", "epp_worker")
 CACHE = Path.home() / ".cache" / "epp-fleet" / "compiled"
 KEPT = 4
+_FINGERPRINT_CHARACTERS = 16
 SWITCH = "EPP_FLEET_COMPILE"
 _TIMEOUT_SECONDS = 1200
 _BUILDS_WITH = ("mypyc", "hatchling", "setuptools", "pip")
@@ -43,7 +44,7 @@ def fingerprint() -> str:
     digest = hashlib.sha256(f"{sys.version}|{platform.machine()}|{version('mypy')}".encode())
     for path in (*sorted(sources), ROOT / "pyproject.toml", ROOT / "hatch_build.py"):
         digest.update(f"\0{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:_FINGERPRINT_CHARACTERS]
 
 
 def _counts(path: Path) -> bool:
@@ -95,7 +96,7 @@ def folder() -> Path:
 
 
 def _forget_old() -> None:
-    made = [path for path in CACHE.iterdir() if len(path.name) == len(fingerprint())]
+    made = [path for path in CACHE.iterdir() if len(path.name) == _FINGERPRINT_CHARACTERS]
     for path in sorted(made, key=lambda path: path.stat().st_mtime)[:-KEPT]:
         shutil.rmtree(path, ignore_errors=True)
 

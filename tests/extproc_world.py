@@ -8,7 +8,6 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 
 from epp_worker.extproc.budget import BodyBudget, BodyShare
 from epp_worker.extproc.detaching import ResponsePhases
-from epp_worker.extproc.observer import SilentObserver
 from epp_worker.extproc.session import Session
 from epp_worker.extproc.usage import CopyBudget
 from epp_worker.scheduling.contract import Pick
@@ -16,6 +15,7 @@ from epp_worker.scheduling.group import GroupPicker
 from epp_worker.scheduling.pool import PoolState
 from fleet.model.identity import PoolRef
 from fleet.model.pools import Endpoint, Pool
+from tests.silent_observer import SilentObserver
 from tests.unit import extproc_messages as make
 
 MIB = 1024 * 1024

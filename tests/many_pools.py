@@ -4,7 +4,6 @@ import random
 import time
 from dataclasses import replace
 
-from epp_worker.extproc.observer import SilentObserver
 from epp_worker.group import inflight_of
 from epp_worker.metrics import Figures
 from epp_worker.requests.moment import Requests
@@ -14,6 +13,7 @@ from epp_worker.scheduling.pool import PoolState
 from fleet.model import PoolRef
 from fleet.model.pools import Endpoint, Pool
 from tests.metrics_pages import empty_figures
+from tests.silent_observer import SilentObserver
 
 ENDPOINTS = 4
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from epp_worker.extproc.observer import SilentObserver
 from epp_worker.metrics import Figures, MetricsPage
 from epp_worker.requests.moment import HeldPool, Moment, Requests
 from epp_worker.scheduling.contract import PickRequest, Refusal
@@ -21,6 +20,7 @@ from fleet.model.identity import NONE
 from fleet.settings.metrics import MetricsSettings
 from fleet.sources.metrics import ResourceFigures, SourceFigures
 from tests.prefix_pools import pool_of
+from tests.silent_observer import SilentObserver
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import pytest
 from epp_worker.catalogue import Catalogue
 from epp_worker.extproc.budget import BodyBudget, BodyShare
 from epp_worker.extproc.detaching import ResponsePhases
-from epp_worker.extproc.observer import SilentObserver
 from epp_worker.extproc.session import Session
 from epp_worker.extproc.usage import CopyBudget
 from epp_worker.forwarding.rules import Past
@@ -25,6 +24,7 @@ from fleet.model import GroupKey, Hold
 from fleet.sources.contract import Kind
 from fleet.telemetry import RateLimited
 from tests.extproc_world import MIB, destination, immediate, kinds, replies
+from tests.silent_observer import SilentObserver
 from tests.unit import extproc_messages as make
 from tests.worker_fakes import (
     FakeConnection,
